@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the #includes of src/millrace against the levels of the
-house: a folder includes only lower levels, never a peer. Helpers of tests stay out of the product.
+"""Checks the #includes of src/millrace against the levels of the house: a folder includes only lower levels, never a
+peer. Helpers of tests stay out of the product.
 
 Headers in a folder's detail/, and in S3's client/ and object/, are private to it, and some third-party headers stay in
 one folder each, or in two. Of a room in PUBLIC and PARTS other rooms include the headers in PUBLIC only, and each of

@@ -131,7 +131,7 @@ void SaveJob::tell_others(const Error& cause) {
 std::shared_ptr<Save> SaveJob::make_save() const {
   const int64_t bytes = file_->bytes();
   const auto timeout = core_->tiers.size() > 1 ? core_->options.tier_timeout : core_->patience();
-  auto save = std::make_shared<Save>(step_, bytes, core_->places_of(step_), timeout,
+  auto save = std::make_shared<Save>(step_, bytes, core_->targets_of(step_), timeout,
                                      Save::Events{.given_up = [core = core_](size_t tier) { core->stuck.add(tier); },
                                                   .done =
                                                       [core = core_, step = step_, bytes] {
@@ -183,7 +183,7 @@ RunningSave launch_commit(const std::shared_ptr<Core>& core, WrittenRecord recor
                           const std::shared_ptr<const Documents>& documents) {
   const int64_t step = record.part.step;
   const auto save =
-      std::make_shared<Save>(step, 0, core->places_of(step), core->patience(),
+      std::make_shared<Save>(step, 0, core->targets_of(step), core->patience(),
                              Save::Events{.given_up = [core](size_t tier) { core->stuck.add(tier); }, .done = {}});
   save->stop_with(core->stop.get_token());
   const auto job = [core, save, step, record = std::move(record), documents]() mutable {

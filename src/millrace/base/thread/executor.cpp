@@ -35,10 +35,11 @@ struct Executor::Impl {
 
   void run() {
     stay_on(cpus);
-    for (;;) {
-      std::function<void()> task;
+    std::function<void()> task;
+    for (bool has_run = false;; has_run = true) {
       {
         MutexLock lock(mutex);
+        idle += has_run ? 1 : 0;  // start_if_needed() has counted a new thread
         while (queue.empty() && !stopping) changed.wait(mutex);
         if (stopping) return;
         --idle;
@@ -47,8 +48,6 @@ struct Executor::Impl {
       }
       task();
       task = nullptr;
-      MutexLock lock(mutex);
-      ++idle;
     }
   }
 

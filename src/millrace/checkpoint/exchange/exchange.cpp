@@ -262,7 +262,7 @@ struct Slice {
   Box box;
   int64_t bytes = 0;
 };
-using Part = std::vector<Slice>;
+using SliceList = std::vector<Slice>;
 
 // Deals the tensors out to parts of at most `most` bytes. A tensor that is larger is cut into rows.
 class PartPlan {
@@ -293,15 +293,15 @@ class PartPlan {
       row += count;
     }
   }
-  const std::vector<Part>& parts() const { return parts_; }
+  const std::vector<SliceList>& parts() const { return parts_; }
 
  private:
   const int64_t most_;
   int64_t bytes_ = 0;  // of the last part
-  std::vector<Part> parts_ = std::vector<Part>(1);
+  std::vector<SliceList> parts_ = std::vector<SliceList>(1);
 };
 
-Status load_part(const Part& part, std::span<std::byte> memory, std::vector<TensorToSave>& tensors, int threads,
+Status load_part(const SliceList& part, std::span<std::byte> memory, std::vector<TensorToSave>& tensors, int threads,
                  const std::stop_token& stop) {
   std::map<const TensorFile*, std::vector<TensorToLoad>> targets;
   int64_t at = 0;
@@ -315,7 +315,7 @@ Status load_part(const Part& part, std::span<std::byte> memory, std::vector<Tens
   return {};
 }
 
-int64_t memory_of(const Part& part) {
+int64_t memory_of(const SliceList& part) {
   constexpr int64_t kPageBytes = 4096;
   int64_t bytes = 1;
   for (const Slice& slice : part) bytes += (slice.bytes + 63) / 64 * 64;
@@ -353,13 +353,13 @@ std::string state_text(const std::string& entry, const std::vector<std::string>&
 }
 
 // Saves all parts, one after the other, the first one last, which commits.
-Status save_parts(const std::vector<Part>& parts, const Location& root, const ImportOptions& options,
+Status save_parts(const std::vector<SliceList>& parts, const Location& root, const ImportOptions& options,
                   const std::string& state, const std::stop_token& stop, Progress* progress) {
   SaverOptions saving{.world_size = static_cast<int64_t>(parts.size()), .threads = options.threads};
   ASSIGN_OR_RETURN(saving.attempt, make_equal_attempt(root));
   for (size_t rank = parts.size(); rank-- > 0;) {
     if (stop.stop_requested()) return fail(ErrorCode::kCancelled, "import: stopped");
-    const Part& part = parts[rank];
+    const SliceList& part = parts[rank];
     const int64_t bytes = memory_of(part);
     ASSIGN_OR_RETURN(const auto pool, BufferPool::reserve(*MemoryBudget::process(), "import", bytes));
     ASSIGN_OR_RETURN(const Buffer memory, pool->acquire(static_cast<size_t>(bytes), stop));

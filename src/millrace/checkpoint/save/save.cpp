@@ -16,16 +16,16 @@ Error forked_error(int64_t step) {
                fmt::format("save of step {}: this Saver belongs to the process that forked; create one here", step));
 }
 
-Save::Save(int64_t step, int64_t bytes, std::vector<Place> places, std::chrono::milliseconds tier_timeout,
+Save::Save(int64_t step, int64_t bytes, std::vector<TierTarget> targets, std::chrono::milliseconds tier_timeout,
            Events events)
     : step_(step),
       bytes_(bytes),
-      places_(std::move(places)),
+      targets_(std::move(targets)),
       tier_timeout_(tier_timeout),
       events_(std::move(events)),
-      tiers_(places_.size()) {
-  for (size_t i = 0; i < places_.size(); ++i) {
-    if (places_[i].asked) continue;
+      tiers_(targets_.size()) {
+  for (size_t i = 0; i < targets_.size(); ++i) {
+    if (targets_[i].asked) continue;
     tiers_[i].state = TierState::kNotAsked;
     tiers_[i].finished = true;
   }
@@ -58,7 +58,7 @@ Status Save::wait(std::stop_token stop, std::optional<size_t> tier) {
   if (!has_ended(tier))
     return fail(ErrorCode::kCancelled, "stopped waiting for the save of step {}, which goes on", step_);
   Status status = failure(tier);
-  reported_ = reported_ || !tier || places_.size() == 1;
+  reported_ = reported_ || !tier || targets_.size() == 1;
   return status;
 }
 
@@ -123,7 +123,7 @@ void Save::give_up(const std::string& why) {
   {
     MutexLock lock(mutex_);
     for (size_t i = 0; i < tiers_.size(); ++i) {
-      if (!tiers_[i].finished) give_up_tier(i, fail(ErrorCode::kTimeout, "{}: {}", places_[i].url, why));
+      if (!tiers_[i].finished) give_up_tier(i, fail(ErrorCode::kTimeout, "{}: {}", targets_[i].url, why));
     }
   }
   stop_.request_stop();
@@ -152,8 +152,8 @@ void Save::wait_a_while(Clock::time_point deadline) {
       deadline = std::min<Clock::time_point>(deadline, gives_up);
       continue;
     }
-    given_up.push_back(places_[i].url);
-    give_up_tier(i, fail(ErrorCode::kTimeout, "step {}: {} has not answered for {} s", step_, places_[i].url,
+    given_up.push_back(targets_[i].url);
+    give_up_tier(i, fail(ErrorCode::kTimeout, "step {}: {} has not answered for {} s", step_, targets_[i].url,
                          std::chrono::round<std::chrono::seconds>(tier_timeout_).count()));
   }
   if (!given_up.empty()) {

@@ -24,7 +24,7 @@ Error forked_error(int64_t step);
 
 class Save final : public PendingSave {
  public:
-  struct Place {
+  struct TierTarget {
     std::string url;
     bool asked = true;  // whether the step goes there
   };
@@ -32,17 +32,17 @@ class Save final : public PendingSave {
     std::function<void(size_t tier)> given_up;  // its storage does not answer
     std::function<void()> done;                 // ended in all tiers
   };
-  // places: nearest first. tier_timeout: how long a tier may get nowhere; zero: for ever. The events are called once,
+  // targets: nearest first. tier_timeout: how long a tier may get nowhere; zero: for ever. The events are called once,
   // under a lock of this object.
-  Save(int64_t step, int64_t bytes, std::vector<Place> places, std::chrono::milliseconds tier_timeout = {},
+  Save(int64_t step, int64_t bytes, std::vector<TierTarget> targets, std::chrono::milliseconds tier_timeout = {},
        Events events = {});
 
   int64_t step() const override { return step_; }
   int64_t bytes() const override { return bytes_; }
   bool done() const override { return done_; }
   void filled(Status status) override;
-  size_t tiers() const override { return places_.size(); }
-  const std::string& tier_url(size_t tier) const override { return places_[tier].url; }
+  size_t tiers() const override { return targets_.size(); }
+  const std::string& tier_url(size_t tier) const override { return targets_[tier].url; }
   TierState state(size_t tier) const override;
   [[nodiscard]] Status wait(std::stop_token stop, std::optional<size_t> tier) override;
   [[nodiscard]] Result<bool> wait_until(Clock::time_point deadline, std::optional<size_t> tier) override;
@@ -80,7 +80,7 @@ class Save final : public PendingSave {
   bool given_up(size_t tier) const;
   // True for the first call: a save that several tiers have counts once.
   bool claim_success() { return !claimed_.exchange(true); }
-  bool goes_to(size_t tier) const { return places_[tier].asked; }
+  bool goes_to(size_t tier) const { return targets_[tier].asked; }
 
   // filled() will be called. REQUIRES: nobody knows this object yet.
   void expect_fill();
@@ -121,7 +121,7 @@ class Save final : public PendingSave {
   [[nodiscard]] Status failure(std::optional<size_t> tier) const REQUIRES_LOCK(mutex_);
 
   const int64_t step_, bytes_;
-  const std::vector<Place> places_;
+  const std::vector<TierTarget> targets_;
   const std::chrono::milliseconds tier_timeout_;
   const Events events_;
   const uint64_t generation_ = fork_generation();

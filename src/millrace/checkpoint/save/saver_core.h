@@ -67,10 +67,10 @@ struct Core {
     while (tiers[at].options.node_local) ++at;
     return at;
   }
-  std::vector<Save::Place> places_of(int64_t step) const {
-    std::vector<Save::Place> places;
-    for (const Tier& tier : tiers) places.push_back({tier.options.root.url, goes_to(places.size(), step)});
-    return places;
+  std::vector<Save::TierTarget> targets_of(int64_t step) const {
+    std::vector<Save::TierTarget> targets;
+    for (const Tier& tier : tiers) targets.push_back({tier.options.root.url, goes_to(targets.size(), step)});
+    return targets;
   }
   bool goes_to(size_t tier, int64_t step) const {
     const int64_t every = tiers[tier].options.save_every;

@@ -21,10 +21,10 @@ int64_t Scheduler::missing_jobs() const {
   return std::max<int64_t>(0, std::min(shared_.depth.load(), most_batches()) - std::ssize(jobs_));
 }
 
-// Whether next() should have a worker walk. Where many batches are read ahead, several are missing then, so that waking
-// a worker costs little a batch.
+// Whether next() should have a worker walk. A worker that has made a batch walks by itself, so next() wakes one only
+// where half of the depth is missing: where no batch is made for a while, because all wait for reads.
 bool Scheduler::is_walk_due() const {
-  constexpr int64_t kPart = 8;  // of the depth
+  constexpr int64_t kPart = 2;  // of the depth
   const int64_t missing = is_walking_ ? 0 : missing_jobs();
   return missing > 0 && missing * kPart >= missing + std::ssize(jobs_);
 }
