@@ -356,7 +356,9 @@ class PassMachine:
     def moves(self) -> int: ...
 
 def pass_of_worker(start: tuple[int | None, int], last: tuple[int | None, int], is_endless: bool, where: Callable) -> int | None:
-    """The pass that a worker of a DataLoader begins; None: it continues."""
+    """
+    The pass that a worker of a DataLoader begins; None: it continues. Raises RuntimeError (workers have begun with an endless loader before).
+    """
 
 def save_tensors(url: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], metadata: Mapping[str, str], durable: bool, threads: int = 0) -> None:
     """
