@@ -94,10 +94,10 @@ struct ObjectInfo {
   int64_t size = 0;
   std::string version;  // as RandomReader::version(); may be empty in a listing
   FileTime modified;
-  std::map<std::string, std::string> metadata;  // from stat only
-  ObjectHeaders headers;                        // from stat only
-  std::optional<PosixAttributes> posix;         // from stat only
-  ObjectKind kind = ObjectKind::kFile;          // others only where ListOptions ask for them
+  std::map<std::string, std::string> metadata;   // from stat only
+  std::shared_ptr<const ObjectHeaders> headers;  // from stat only; null: none is set
+  std::optional<PosixAttributes> posix;          // from stat only
+  ObjectKind kind = ObjectKind::kFile;           // others only where ListOptions ask for them
   // When content or attributes of a file last changed (ctime). Restoring `modified` does not hide a change from it.
   // Zero where the backend has none.
   FileTime changed;

@@ -26,6 +26,12 @@ struct Executor::Impl {
     threads.clear();
   }
 
+  bool add(std::function<void()> task, int priority) REQUIRES_LOCK(mutex) {
+    if (stopping) return false;
+    queue.emplace(std::pair{-priority, sequence++}, std::move(task));
+    return true;
+  }
+
   // Starts a thread when no idle one is left for the last task of the queue.
   void start_if_needed() REQUIRES_LOCK(mutex) {
     if (std::ssize(queue) <= idle || std::ssize(threads) == threads_wanted) return;
@@ -75,11 +81,16 @@ void Executor::submit(std::function<void()> task, int priority) {
   Impl& impl = impl_.get();
   {
     MutexLock lock(impl.mutex);
-    if (impl.stopping) return;
-    impl.queue.emplace(std::pair{-priority, impl.sequence++}, std::move(task));
+    if (!impl.add(std::move(task), priority)) return;
     impl.start_if_needed();
   }
   impl.changed.notify_one();
+}
+
+void Executor::submit_last(std::function<void()> task, int priority) {
+  Impl& impl = impl_.get();
+  MutexLock lock(impl.mutex);
+  impl.add(std::move(task), priority);
 }
 
 void parallel_for(Executor& executor, int64_t count, const std::function<void(int64_t)>& body) {

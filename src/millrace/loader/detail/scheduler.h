@@ -106,7 +106,8 @@ class Scheduler {
   void block_ready(LiveBlock& block) REQUIRES_LOCK(mutex_);
   [[nodiscard]] Tasks take_tasks() REQUIRES_LOCK(mutex_);
   [[nodiscard]] std::vector<JobPtr> take_collatable() REQUIRES_LOCK(mutex_);
-  void submit(Tasks tasks);
+  // `is_last`: the last that a task of the workers does.
+  void submit(Tasks tasks, bool is_last = false);
   void submit_now() REQUIRES_LOCK(mutex_);
   [[nodiscard]] Result<std::optional<Batch>> take_next(Clock::time_point deadline) REQUIRES_LOCK(mutex_);
   void collate(const JobPtr& job);

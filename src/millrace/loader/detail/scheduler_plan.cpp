@@ -42,7 +42,7 @@ void Scheduler::walk() {
       is_walking_ = goes_on;
       tasks = take_tasks();
     }
-    submit(std::move(tasks));
+    submit(std::move(tasks), !goes_on);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "millrace/storage/local/detail/files.h"
 
 #include <fcntl.h>
+#include <fmt/compile.h>
 #include <sys/file.h>
 
 #include <algorithm>
@@ -136,10 +137,12 @@ Status check_is_file(const struct stat& info, const std::string& path) {
 std::string version_of(const struct stat& info) {
   // A time that overflows 64 bits of nanoseconds is written as seconds and nanoseconds.
   const FileTime modified(info.st_mtim);
-  const bool fits = modified.ns_text() == std::to_string(modified.wrapped_ns());
-  const std::string time = fits ? fmt::format("{:x}", modified.wrapped_ns())
-                                : fmt::format("{:x}s{:x}", modified.seconds(), modified.nanoseconds());
-  return fmt::format("{:x}-{:x}-{:x}-{}", info.st_dev, info.st_ino, info.st_size, time);
+  if (!modified.fits_64_bits()) {
+    return fmt::format("{:x}-{:x}-{:x}-{:x}s{:x}", info.st_dev, info.st_ino, info.st_size, modified.seconds(),
+                       modified.nanoseconds());
+  }
+  // Compiled: a listing makes one of each file.
+  return fmt::format(FMT_COMPILE("{:x}-{:x}-{:x}-{:x}"), info.st_dev, info.st_ino, info.st_size, modified.wrapped_ns());
 }
 
 ObjectInfo object_info(std::string key, const struct stat& info) {

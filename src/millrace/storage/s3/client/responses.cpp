@@ -275,7 +275,9 @@ Result<ObjectInfo> parse_object(std::string key, const http::Response& response)
   for (const auto& [name, value] : response.headers) {
     if (name.starts_with(kMetadataPrefix)) object.metadata[name.substr(kMetadataPrefix.size())] = value;
   }
-  for (const ObjectHeaderField& field : kObjectHeaderFields) object.headers.*field.value = response.header(field.name);
+  ObjectHeaders headers;
+  for (const ObjectHeaderField& field : kObjectHeaderFields) headers.*field.value = response.header(field.name);
+  object.headers = std::make_shared<const ObjectHeaders>(std::move(headers));
   object.posix = take_posix(object.metadata);
   return object;
 }
