@@ -183,18 +183,21 @@ void add_transfer_flags(Verbs& verbs, CLI::App& app, TransferArgs& args, bool li
 
 void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out) {
   if (!is_worth_a_line(event, args.all)) return;
-  const bool failed = event.kind == Event::Kind::kFailed || event.kind == Event::Kind::kRefused;
   const std::string_view action = sync::event_name(event.kind);
+  // Either form is built only if it is printed: a tree may have millions of files.
+  if (out.json()) {
+    return out.print_json({{"type", "transfer"},
+                           {"action", action},
+                           {"path", event.path},
+                           {"bytes", event.size},
+                           {"moved_bytes", event.moved_bytes},
+                           {"reason", event.reason}});
+  }
+  const bool failed = event.kind == Event::Kind::kFailed || event.kind == Event::Kind::kRefused;
+  if (out.quiet() && !args.options.dry_run && !failed) return;
   const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
-  out.print_done({{"type", "transfer"},
-                  {"action", action},
-                  {"path", event.path},
-                  {"bytes", event.size},
-                  {"moved_bytes", event.moved_bytes},
-                  {"reason", event.reason}},
-                 fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? size_text(event) + ", " : "",
-                             printable(event.reason)),
-                 args.options.dry_run || failed);
+  out.print_text(fmt::format("{:<7} {}  {}{}\n", action, printable(event.path),
+                             has_size ? size_text(event) + ", " : "", printable(event.reason)));
 }
 
 Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context) {
