@@ -10,8 +10,10 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "millrace/base/hash/crc32c.h"
@@ -328,6 +330,21 @@ TEST(Executor, StartsAThreadOnlyWhereNoneIsIdle) {
   go = true;
   changed.notify_all();
   while (running < 20) changed.wait(mutex);
+}
+
+TEST(Executor, RunsWhatATaskSubmitsLastOnItsThread) {
+  Executor executor(4, "test-last");
+  constexpr int kTasks = 100;
+  std::set<std::thread::id> threads;
+  std::atomic<int> ran = 0;
+  std::function<void()> task = [&] {
+    threads.insert(std::this_thread::get_id());
+    if (++ran < kTasks) executor.submit_last(task);
+  };
+  executor.submit(task);
+  while (ran < kTasks) std::this_thread::yield();
+  EXPECT_EQ(threads.size(), 1U);
+  EXPECT_THAT(states_of_threads("test-last"), testing::SizeIs(1));
 }
 
 TEST(Executor, WorksInAChildAfterFork) {

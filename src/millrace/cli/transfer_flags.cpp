@@ -196,8 +196,8 @@ void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output&
   const bool failed = event.kind == Event::Kind::kFailed || event.kind == Event::Kind::kRefused;
   if (out.quiet() && !args.options.dry_run && !failed) return;
   const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
-  out.print_text(fmt::format("{:<7} {}  {}{}\n", action, printable(event.path),
-                             has_size ? size_text(event) + ", " : "", printable(event.reason)));
+  out.print_text(fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? size_text(event) + ", " : "",
+                             printable(event.reason)));
 }
 
 Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context) {
