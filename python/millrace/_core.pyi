@@ -489,6 +489,9 @@ class Saver:
     def commit(self, step: int, state: str) -> None:
         """Rank 0: commits a step whose parts were all saved by save_part()."""
 
+    def abandon(self, step: int, cause: str) -> None:
+        """Tells the other ranks that this one cannot save the step, and why."""
+
     def continue_from(self, line: Sequence[tuple[str, int]] | None) -> None:
         """
         What the next save continues: [(attempt, step)], the oldest first; None: unknown.

@@ -259,14 +259,21 @@ class Checkpointer:
         until the snapshot of the save before is free, and while three saves are unfinished in some tier. Raises TypeError
         naming the path of a value that cannot be stored (nothing is ever pickled), ValueError (the step, names),
         FileExistsError (the step was committed by a newer attempt, or the folder has steps of which this process has
-        restored none: see new_run), OSError (no space), MemoryError.
+        restored none: see new_run), OSError (no space), MemoryError. With several ranks the others then end with the
+        cause, and the step is given up on all of them.
 
         A run that has gone back to an earlier step leaves the later ones behind: a RuntimeWarning names them once.
         """
         start = time.perf_counter()
         self._continue_line(step)
-        with _no_garbage_collection():
-            self._last = self._save(step, state, metrics or {}, owners)
+        try:
+            with _no_garbage_collection():
+                self._last = self._save(step, state, metrics or {}, owners)
+        except FileExistsError:  # the other ranks find that step, too
+            raise
+        except Exception as error:
+            self._saver.abandon(step, f"{type(error).__name__}: {error}")
+            raise
         seconds = time.perf_counter() - start
         self._stalls = [self._stalls[0] + 1, self._stalls[1] + seconds, seconds]
         self._last_step = step

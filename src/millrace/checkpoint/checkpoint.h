@@ -229,6 +229,9 @@ class Saver {
                                                                        std::stop_token stop = {},
                                                                        const FillImage& fill = {}) = 0;
   [[nodiscard]] virtual Status commit(int64_t step, std::string state, StepMetrics metrics = {}) = 0;
+  // For a caller that fails before it can call save(): tells the other ranks, which end with `cause` at once. The step
+  // is given up, so the next one is greater. Does nothing with one rank.
+  virtual void abandon(int64_t step, const Error& cause) = 0;
   // Says what the next save continues. Each later save continues the one before it. The manifests keep this line, and
   // steps that are not in it are left behind. nullopt, as at first: the manifests keep none.
   virtual void continue_from(std::optional<Lineage> line) = 0;

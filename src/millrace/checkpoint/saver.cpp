@@ -88,6 +88,14 @@ class RankSaver final : public Saver {
     return with_context(save->wait({}, std::nullopt), fmt::format("rank {}", core_->options.rank));
   }
 
+  void abandon(int64_t step, const Error& cause) override {
+    if (generation_ != fork_generation() || core_->options.world_size == 1) return;
+    MutexLock lock(mutex_);
+    SaveJob(core_, work_, file_, step, {"null", "null"}).tell_others(cause);
+    last_step_ = std::max(last_step_, step);
+    for (auto& tier : core_->tiers) tier.sweep = true;
+  }
+
   void continue_from(std::optional<Lineage> line) override {
     if (generation_ != fork_generation()) return;
     MutexLock lock(mutex_);

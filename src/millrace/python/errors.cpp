@@ -61,13 +61,16 @@ PythonClass class_of(const Error& error) {
 
 void raise(const Error& error) {
   const PythonClass python = class_of(error);
-  const std::string text = error.to_string();
+  const std::string message = error.to_string();
+  // A message may quote damaged bytes.
+  const auto text = nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
   if (python.default_errno != 0) {
     const int number = error.sys_errno() != 0 ? error.sys_errno() : python.default_errno;
-    const nb::object arguments = nb::make_tuple(number, nb::str(text.data(), text.size()));
+    const nb::object arguments = nb::make_tuple(number, text);
     PyErr_SetObject(python.type, arguments.ptr());
   } else {
-    PyErr_SetString(python.type, text.c_str());
+    PyErr_SetObject(python.type, text.ptr());
   }
   throw nb::python_error();
 }

@@ -41,6 +41,11 @@ class PyReader {
     }
     reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return storage_->open_read(at.object_key()); });
   }
+  ~PyReader() {
+    const GilRelease release;
+    reader_.reset();
+    storage_.reset();
+  }
   int64_t read_into(int64_t offset, const Buffer& out) {
     if (offset < 0) throw nb::value_error("offset: it is negative");
     const int64_t size = std::clamp<int64_t>(reader_->size() - offset, 0, static_cast<int64_t>(out.size()));
@@ -143,6 +148,7 @@ class PyWriter {
     writer_ = object_.run<std::unique_ptr<Writer>>(
         [&] { return at.storage->open_write(at.object_key(), {.condition = condition}); });
   }
+  ~PyWriter() { discard(); }
   void append(const ConstBuffer& data) {
     object_.run<void>([&] {
       MutexLock lock(mutex_);

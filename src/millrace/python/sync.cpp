@@ -168,6 +168,10 @@ class PyListing {
     listing_ = interruptible<std::unique_ptr<sync::Listing>>(
         [&](std::stop_token) { return sync::Listing::open(url, options, stop_.get_token()); });
   }
+  ~PyListing() {
+    const GilRelease release;
+    listing_.reset();
+  }
   ListEntry next() {
     if (ahead_.empty()) fetch();
     if (ahead_.empty()) throw nb::stop_iteration();

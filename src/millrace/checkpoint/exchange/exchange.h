@@ -55,9 +55,10 @@ struct ExportedFile {
   int64_t bytes = 0;  // of the file
 };
 // Writes the tensors to `at`, those of integers, booleans and narrower floats as they are; each byte that is read is
-// verified. Each file appears when it is complete, the index last. Errors: not_found (no tensor of this entry, naming
-// those that there are), invalid_argument (two tensors that get one name, a dtype to which nothing is cast), those of
-// Checkpoint::load and of writing.
+// verified. Each file appears when it is complete, the index last. Files of an earlier export in the folder are
+// removed; when the export fails, the folder holds the earlier one whole, or no index. Errors: not_found (no tensor of
+// this entry, naming those that there are), invalid_argument (two tensors that get one name, a dtype to which nothing
+// is cast), those of Checkpoint::load and of writing.
 [[nodiscard]] Result<std::vector<ExportedFile>> export_safetensors(const Checkpoint& checkpoint, const Location& at,
                                                                    const ExportOptions& options,
                                                                    std::stop_token stop = {},
