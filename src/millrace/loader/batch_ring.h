@@ -18,7 +18,7 @@ namespace millrace::loader {
 
 class BatchRing : public std::enable_shared_from_this<BatchRing> {
  public:
-  static constexpr int64_t kAlignment = 64;  // of each buffer, and of each array in it
+  static constexpr int64_t kAlignment = 64;  // alignment of each buffer, and of each array in it
 
   // `buffers` buffers of `buffer_bytes` at `data`. Whoever takes batches holds up to `kept` of them at once; the others
   // are for batches that are ready or being made. Errors: invalid_argument (the alignment; no two buffers are left).

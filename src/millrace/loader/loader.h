@@ -60,7 +60,7 @@ class Loader {
 
   // Memory that batches of token ids may be written into, instead of the loader's own.
   struct RingSpace {
-    int64_t buffer_bytes = 0;  // of one batch with all that it carries (loader/packed_batch.h) at most
+    int64_t buffer_bytes = 0;  // most bytes of one batch with all that it carries (loader/packed_batch.h)
     int64_t buffers = 0;
   };
   // How much of it: as much as is good, within the loader's cap, when the caller holds up to `kept` batches at once.

@@ -30,7 +30,7 @@ struct PackedBatch {
   std::shared_ptr<void> memory;  // keeps `data` alive
 };
 
-// What of a batch is wanted beside its arrays.
+// Parts of a batch that are wanted besides its arrays.
 struct PackedFields {
   bool sources = false;  // Batch::sources
   bool state = false;    // Batch::epoch and Batch::next_position

@@ -32,10 +32,10 @@ class RowReader {
     int64_t rows = 0;
   };
   struct Facts {
-    std::string name;      // for messages
-    std::string identity;  // as SampleSource has it
+    std::string name;      // named in messages
+    std::string identity;  // see SampleSource::identity()
     std::vector<RowShard> shards;
-    int64_t bytes = 0;        // of all rows, about; 0: not known
+    int64_t bytes = 0;        // approximate size of all rows; 0: not known
     int64_t window_rows = 0;  // that are best read together; 0: as many as bytes say
   };
 

@@ -19,7 +19,7 @@
 namespace millrace::loader {
 
 struct ShardSourceOptions {
-  std::string name;       // for messages: what the user typed
+  std::string name;       // named in messages: what the user typed
   std::string ids_field;  // empty: what the manifest or the index names
   bool needs_ids = true;  // false: samples may lack token ids, and plans have no token counts
   // true: reads the samples before the damage of a damaged tar without an index, and damaged_shards() lists it. false:
@@ -27,7 +27,7 @@ struct ShardSourceOptions {
   bool keeps_sound_parts = false;
   int64_t index_cache_bytes = 64 << 20;
   int64_t run_bytes = 8 << 20;  // most bytes of neighbouring samples in one read; a larger sample is read alone
-  int threads = 1;              // for checking indexes on a local file system
+  int threads = 1;              // threads that check indexes on a local file system
   // The expected tokenizer, and 1 + the largest allowed id; nullopt and 0: not checked. Shards that do not state theirs
   // pass.
   std::optional<Hash128> tokenizer_hash;

@@ -128,11 +128,11 @@ struct MixtureState {
     bool operator==(const Source&) const = default;
   };
   uint64_t pass = 0;
-  MixState mix;  // of that pass
+  MixState mix;  // state of the mixture in that pass
   std::vector<Source> sources;
   std::vector<SkippedSteps> skipped;
   std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
-  std::vector<DamagedShard> damaged_shards;  // of the dataset, when the state was written
+  std::vector<DamagedShard> damaged_shards;  // damaged shards of the dataset when the state was written
   bool operator==(const MixtureState&) const = default;
 };
 // Which epoch of a dataset's order is epoch `epoch` of a pass: passes share none. REQUIRES: both are below 2^32.

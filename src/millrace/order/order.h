@@ -36,7 +36,7 @@ struct Window {
   int64_t shard = 0;
   int64_t first = 0;  // sample number in the shard
   int64_t samples = 0;
-  int64_t tokens = 0;  // of these samples; 0 when lengths are unknown (then packing is impossible)
+  int64_t tokens = 0;  // tokens of these samples; 0 when lengths are unknown (then packing is impossible)
   int64_t rows = 0;    // into which best_fit() packs them; 0 otherwise
   bool operator==(const Window&) const = default;
 };
@@ -93,8 +93,8 @@ class WindowTable {
   int64_t window_samples_ = 1;
   std::vector<int64_t> shard_samples_;
   std::vector<int64_t> first_windows_;  // number of each shard's first window, and of all windows
-  std::vector<int64_t> tokens_;         // of each window; empty without lengths
-  std::vector<int64_t> rows_;           // of each window; empty without rows
+  std::vector<int64_t> tokens_;         // tokens of each window; empty without lengths
+  std::vector<int64_t> rows_;           // rows of each window; empty without rows
 };
 
 class EpochOrder {
@@ -118,9 +118,9 @@ class EpochOrder {
   // Takes time in proportion to the lanes once some have ended. REQUIRES: 0 <= position < units().
   Place place(int64_t position) const;
 
-  // What is read in place of a damaged unit, attempt 0 first: eight units of the same block, of each of three blocks
-  // that follow it in the lane, and of other lanes; then the others of its block. Nothing once all were tried. The same
-  // at every world size. Of a full permutation: up to 128 units that follow it, the first following the last.
+  // The unit that is read in place of a damaged one, attempt 0 first: eight units of the same block, of each of three
+  // blocks that follow it in the lane, and of other lanes; then the others of its block. nullopt once all were tried.
+  // The same at every world size. Of a full permutation: up to 128 units that follow it, the first following the last.
   std::optional<Place> replacement(const Place& damaged, int64_t attempt) const;
   static constexpr int64_t kReplacementsInBlock = 8;
 
@@ -129,7 +129,7 @@ class EpochOrder {
     int64_t samples = 0;
     int64_t tokens = 0;
     int64_t units = 0;
-    int64_t first_row = 0;  // of the block in its lane
+    int64_t first_row = 0;  // number in the lane of the block's first row
   };
   int64_t blocks(int64_t lane) const {
     return full_ ? units_ : static_cast<int64_t>(lane_blocks_[static_cast<size_t>(lane)].size());
@@ -212,7 +212,7 @@ struct OrderState {
   std::string source;  // SampleSource::identity() of the dataset
   std::vector<SkippedSteps> skipped;
   std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
-  std::vector<DamagedShard> damaged_shards;  // of the dataset, when the state was written
+  std::vector<DamagedShard> damaged_shards;  // damaged shards of the dataset when the state was written
   bool operator==(const OrderState&) const = default;
 };
 std::string serialize_state(const OrderState& state);

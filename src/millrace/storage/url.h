@@ -16,7 +16,7 @@ namespace millrace {
 struct Location {
   std::shared_ptr<Storage> storage;
   std::string key;         // empty: the root of the storage; of a path or an s3:// URL without the '/' at its end
-  std::string url;         // as typed, for messages: url_to_show
+  std::string url;         // named in messages; from url_to_show()
   bool has_slash = false;  // an s3:// URL ended in '/'
 
   // The location of `name` below this one: key + '/' + name.

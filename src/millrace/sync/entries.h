@@ -33,7 +33,7 @@ struct Entry {
   };
   Kind kind = Kind::kFile;
   std::string path;  // below the location, without '/' at its ends unless it is kMarker, kFolder, kIllegal or a circle
-  ObjectInfo info;   // as listed; `key` is the whole key
+  ObjectInfo info;   // from the listing; `key` is the whole key
 };
 
 // "a symbolic link", "a folder marker", ...

@@ -26,7 +26,7 @@ namespace millrace::checkpoint {
 struct ForeignStep {
   int64_t step = 0;
   int64_t files = 0, bytes = 0;
-  bool is_complete = false;  // as far as the names of its files tell
+  bool is_complete = false;  // judged by the names of its files
   std::string state;         // equal while nothing in it changes
 };
 // The step in the name of a folder of the Trainer ("checkpoint-100"); nullopt for any other name.

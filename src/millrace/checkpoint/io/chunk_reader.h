@@ -25,17 +25,17 @@
 namespace millrace::checkpoint {
 
 struct ChunkRead {
-  // What happens to the verified bytes.
+  // Where the verified bytes go: to `out`, to ChunkReadOptions::take, or nowhere.
   enum class Use { kCopy, kTake, kCheckOnly };
 
   const RandomReader* file = nullptr;
-  std::string_view tensor;  // for messages; empty: the file's header
+  std::string_view tensor;  // named in messages; empty: the file's header
   int64_t offset = 0;       // in the file
   int64_t bytes = 0;
   std::optional<Hash128> hash;  // nullopt: not verified
   Use use = Use::kCheckOnly;
-  std::byte* out = nullptr;  // for kCopy
-  size_t tag = 0;            // for kTake
+  std::byte* out = nullptr;  // kCopy only; where the bytes go
+  size_t tag = 0;            // kTake only; take() reads it
   int64_t items = 0;         // to add to the progress when it is done
 };
 

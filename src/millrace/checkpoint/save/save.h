@@ -102,7 +102,7 @@ class Save final : public PendingSave {
     TierState state = TierState::kPending;
     Status status;
     Clock::time_point answered = Clock::now();
-    bool waits = false;  // for another tier
+    bool waits = false;  // it waits for something other than its storage
     bool committed = false;
     bool finished = false;  // or given up: nobody waits for what is done there any more
     bool given_up = false;

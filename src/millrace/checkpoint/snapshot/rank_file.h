@@ -108,9 +108,9 @@ class RankFile {
   void hash_window(int64_t begin, std::span<const std::byte> window, Hashes& hashes, std::optional<Xxh3Stream>& open,
                    Executor& executor) const;
 
-  std::vector<TensorToSave> planned_;  // as given, data unset
+  std::vector<TensorToSave> planned_;  // the given tensors, with `data` unset
   formats::SafetensorsLayout layout_;
-  std::vector<size_t> order_;  // of each tensor in the file: its place in `planned_`
+  std::vector<size_t> order_;  // for each tensor in the file: its place in `planned_`
   std::vector<Chunk> chunks_;  // in the order of their bytes
 };
 

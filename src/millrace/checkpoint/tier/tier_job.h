@@ -21,15 +21,15 @@
 
 namespace millrace::checkpoint {
 
-// What a save writes, and what it leaves to files of earlier steps.
+// The tensors that a save writes, and those that it leaves to files of earlier steps.
 struct PartChoice {
   std::shared_ptr<const RankFile> file;
-  std::optional<RankFile::Hashes> hashes{};  // of `file`; nullopt: not known yet
+  std::optional<RankFile::Hashes> hashes{};  // hashes of `file`; nullopt: not known yet
   Referred referred{};
 };
 
-// What all tiers of one save share. The first tier that writes the image makes the choice for all, because the image
-// then becomes that of the chosen file. Thread-safe.
+// State that all tiers of one save share. The first tier that writes the image makes the choice for all, because the
+// image then becomes that of the chosen file. Thread-safe.
 struct SaveSource {
   std::shared_ptr<const RankFile> file;  // with all tensors
   std::shared_ptr<const Documents> documents;

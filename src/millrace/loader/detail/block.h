@@ -69,7 +69,7 @@ class Block {
   struct Run {
     int64_t first = 0;  // index in the block of the run's first sample
     // Written by the thread that decodes the run:
-    Status status;                         // of all its samples
+    Status status;                         // an error of the whole run
     std::map<int64_t, Error> bad_samples;  // by number in the block
     bool masked = false;
     std::string source;

@@ -34,7 +34,7 @@ struct LocalOptions {
   int io_threads = 0;  // threads that serve submit(); 0: one per available CPU, at least 2 and at most 16
   bool rings = true;   // io_uring for submit(), where the system has it: each thread has 32 transfers under way
   LocalDirect direct = LocalDirect::kByFileSystem;
-  Syscalls* syscalls = nullptr;  // for tests, instead of the system's own; outlives the storage and all that it opened
+  Syscalls* syscalls = nullptr;  // tests replace the system's own; outlives the storage and all that it opened
 };
 
 // A stub: a file whose content is elsewhere (link/). It has this attribute, mode 0000, a size, and no data blocks.

@@ -14,7 +14,7 @@ namespace millrace::s3 {
 // The proof of one PUT: of a whole object, or of a part.
 struct PutProof {
   std::string crc;  // in base64; "" when checksums are off
-  std::string md5;  // as Md5::finish(); "" when the server is known to check the CRC-32C
+  std::string md5;  // from Md5::finish(); "" when the server is known to check the CRC-32C
 
   static PutProof of(const Bucket& bucket, std::span<const std::byte> bytes);
   // The same for each of several; together they cost less (md5_of_each).
