@@ -84,10 +84,10 @@ using StepMetrics = std::map<std::string, double, std::less<>>;
 struct KeepRules {
   int64_t last = 0;               // the newest steps; 0: no such rule
   int64_t every = 0;              // steps divisible by it; 0: none
-  int64_t best = 0;               // those with the best values of `monitor`, of equal values the newer; 0: no such rule
+  int64_t best = 0;               // the steps with the best `monitor`, of equal values the newer; 0: no such rule
   std::string monitor;            // a name in StepMetrics; REQUIRES: set when `best` is
   bool higher_is_better = false;  // a higher value of `monitor` is better
-  std::chrono::seconds young{0};  // those committed less than this ago; 0: no such rule
+  std::chrono::seconds young{0};  // the steps committed less than this ago; 0: no such rule
   // The most bytes that all committed steps take together; 0: any. Above it steps go that a rule holds: first the
   // oldest, then those of `every`, at last those of `best`, the worst first. The newest step stays.
   int64_t quota_bytes = 0;
@@ -263,14 +263,14 @@ struct StepInfo {
   int64_t bytes = 0;  // size of its own files
   StepMetrics metrics;
   std::chrono::sys_time<std::chrono::nanoseconds> committed{};
-  std::optional<Lineage> line;  // what the commit continues; nullopt: an earlier build wrote it, or an import
+  std::optional<Lineage> line;  // the line that the commit continues; nullopt: an earlier build wrote it, or an import
   bool is_left = false;         // the newest line left it behind (LineWalk); set by list_steps and mark_left only
   // The manifest cannot be used: damage, or unsupported (a newer version wrote it). The other fields are then empty but
   // for `step`, `is_left` and `attempt`, which is the newest that has files there, if any.
   std::optional<Error> damage;
   std::optional<StepWriter> writer;  // nullopt: an earlier build wrote it
   int64_t referred_bytes = 0;        // bytes of tensors that lie in the files of earlier steps
-  std::vector<Ancestor> bases;       // those steps, ascending
+  std::vector<Ancestor> bases;       // the steps with these files, ascending
   bool shares = false;               // later steps may refer to this one's files
   // The first file of the step that is missing or has another size than the manifest says; only where it was asked for.
   std::optional<Error> file_damage;

@@ -38,7 +38,7 @@ Lineage continue_line(Lineage line, const std::string& attempt, int64_t step);
 struct StepNames {
   int64_t step = 0;
   bool is_committed = false;          // it has a manifest
-  std::vector<std::string> attempts;  // that have files there
+  std::vector<std::string> attempts;  // attempts that have files there
 };
 // Ascending. Errors: those of listing.
 [[nodiscard]] Result<std::vector<StepNames>> list_step_names(const Location& root);
@@ -74,7 +74,7 @@ class LineWalk {
   std::map<int64_t, Entry> left_;  // not tried yet
   std::optional<Lineage> line_;    // line of the newest step whose manifest was read
   int64_t bound_ = INT64_MAX;      // later ones have lower steps
-  int64_t at_ = -1;                // what next() returned
+  int64_t at_ = -1;                // the step that next() returned
 };
 
 // The ancestors of a commit without a lineage, and the commit itself, by the rule of LineWalk from the names alone.

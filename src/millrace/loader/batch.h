@@ -22,7 +22,7 @@ struct Batch {
     std::byte* data = nullptr;  // [rows, seq_len] of `type`, C-contiguous
   };
   std::vector<Array> arrays;  // one behind the other in memory, array_stride() bytes apart
-  int64_t space_bytes = 0;    // that `memory` has from the first array on
+  int64_t space_bytes = 0;    // size of `memory` from the first array on
   // One field of samples of any kind (LoaderOptions::fields).
   struct Column {
     enum class Form {

@@ -50,7 +50,7 @@ struct FieldSpec {
   bool is_required = true;  // a sample without it is damaged; else the field is always a list, with gaps
   FieldBatch batch = FieldBatch::kStack;
   double pad_value = 0;
-  int64_t length = 0;           // of padded rows: longer ones are cut; 0: the longest of the batch
+  int64_t length = 0;           // length of padded rows: longer ones are cut; 0: the longest of the batch
   images::DecodeOptions image;  // kImage only
   bool channels_first = false;  // kImage only: [channels, height, width]
   bool as_float = false;        // kImage only: float32, 0 to 1
@@ -63,8 +63,8 @@ struct FieldSpec {
 struct SampleFields {
   std::vector<FieldSpec> specs;
   // Where all are taken:
-  bool decodes = true;                                                       // else each is bytes
-  bool decodes_pictures = true;                                              // else these are bytes
+  bool decodes = true;                                                       // false: each is bytes
+  bool decodes_pictures = true;                                              // false: pictures are bytes
   FieldSpec picture{.kind = FieldKind::kImage, .batch = FieldBatch::kList};  // how they are decoded
   bool may_differ = false;    // samples of one batch may lack fields of others
   bool with_sources = false;  // each batch says which shard each sample comes from

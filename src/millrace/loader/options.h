@@ -28,8 +28,8 @@ namespace millrace::loader {
 struct SourceContext {
   Metrics& metrics;                  // outlives the source
   std::stop_token stop;              // set when the loader is closed
-  int64_t run_bytes = 0;             // that one SampleRun should ask for at most, where its samples are smaller
-  Activities* activities = nullptr;  // what a source waits for belongs into this list; null: nobody asks
+  int64_t run_bytes = 0;             // most bytes of one SampleRun, where its samples are smaller
+  Activities* activities = nullptr;  // a source lists here what it waits for; null: nobody asks
   int64_t index_bytes = 64 << 20;    // most bytes of indexes to keep in memory between reads
 };
 using OpenSource = std::function<Result<std::unique_ptr<order::SampleSource>>(const SourceContext& context)>;
@@ -38,7 +38,7 @@ using OpenSource = std::function<Result<std::unique_ptr<order::SampleSource>>(co
 struct MixtureSource {
   std::vector<std::string> shards;
   std::string ids_field;
-  OpenSource open;  // what is read instead of shards
+  OpenSource open;  // opens a source instead of shards
 };
 
 // The rows that fill up the last global batch of an epoch, so that all ranks have equally many batches of equally many
@@ -72,7 +72,7 @@ std::string_view on_stall_name(OnStall on_stall);
 
 struct LoaderOptions {
   std::vector<std::string> shards;       // paths and URLs for find_shards(); or
-  OpenSource open;                       // what is read instead; or
+  OpenSource open;                       // opens a source instead of shards; or
   std::vector<MixtureSource> sources;    // the datasets of a mixture (docs/format/order.md)
   std::vector<order::MixPhase> weights;  // in a mixture, by step of a pass, the first at 0
   order::MixEnd mix_end = order::MixEnd::kEndless;

@@ -18,7 +18,7 @@ namespace millrace::loader {
 
 struct Shard {
   Location location;
-  std::optional<formats::ShardEntry> entry;  // what a manifest or part record says of it
+  std::optional<formats::ShardEntry> entry;  // the entry in a manifest or part record
   Hash128 tokenizer_hash;  // from the manifest or part record; zeros: there is none, or it is not known
   int64_t id_limit = 0;    // 1 + the tokenizer's largest id; 0 when not known
   std::string ids_field;   // from the manifest; empty when there is none, or it is not known

@@ -131,7 +131,7 @@ struct MixtureState {
   MixState mix;  // state of the mixture in that pass
   std::vector<Source> sources;
   std::vector<SkippedSteps> skipped;
-  std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
+  std::vector<QuarantinedUnit> quarantined;  // damaged units that this rank has met
   std::vector<DamagedShard> damaged_shards;  // damaged shards of the dataset when the state was written
   bool operator==(const MixtureState&) const = default;
 };

@@ -154,7 +154,7 @@ class EpochOrder {
   struct Segment {
     int64_t row = 0;             // the first
     int64_t begin = 0, end = 0;  // positions
-    std::vector<int64_t> lanes;  // those that have units, ascending
+    std::vector<int64_t> lanes;  // lanes that have units, ascending
   };
   friend std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int64_t count, int64_t rank,
                                              int64_t world);
@@ -211,7 +211,7 @@ struct OrderState {
   OrderOptions options;
   std::string source;  // SampleSource::identity() of the dataset
   std::vector<SkippedSteps> skipped;
-  std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
+  std::vector<QuarantinedUnit> quarantined;  // damaged units that this rank has met
   std::vector<DamagedShard> damaged_shards;  // damaged shards of the dataset when the state was written
   bool operator==(const OrderState&) const = default;
 };

@@ -23,7 +23,7 @@ struct QuarantinedUnit {
 struct DamagedShard {
   int64_t source = 0;   // the number of the dataset in a mixture
   std::string shard;    // its URL
-  int64_t samples = 0;  // that are left
+  int64_t samples = 0;  // samples before the damage
   std::string reason;   // names the shard and the place
   bool operator==(const DamagedShard&) const = default;
 };

@@ -284,7 +284,7 @@ struct Operation {
 struct FreeSpace {
   int64_t bytes = 0;
   std::string limit = "the file system";  // or "the quota of user 1000 (10.0 GB, of which 9.98 GB are used)"
-  std::optional<int64_t> files = {};      // that may still be made; nullopt where nothing limits them
+  std::optional<int64_t> files = {};      // files that may still be made; nullopt where nothing limits them
   std::string files_limit = {};           // "the quota of user 1000 (100,000 files, of which 99,990 are used)"
 };
 

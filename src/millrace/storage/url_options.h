@@ -16,8 +16,8 @@ struct UrlOptions {
   std::string endpoint_url;                     // endpoint of s3://, instead of all configured ones; "" leaves it open
   std::optional<bool> anonymous;                // s3:// without credentials; MILLRACE_S3_ANONYMOUS
   std::optional<std::chrono::seconds> timeout;  // 1 s or more, of all requests; MILLRACE_TIMEOUT
-  std::optional<int64_t> bytes_per_second;      // to and from s3://, 0: no limit; MILLRACE_S3_BYTES_PER_SECOND
-  std::optional<int> processes;                 // that share the limits of s3://, 1 or more; MILLRACE_S3_SHARE
+  std::optional<int64_t> bytes_per_second;      // rate to and from s3://, 0: no limit; MILLRACE_S3_BYTES_PER_SECOND
+  std::optional<int> processes;  // processes that share the limits of s3://, at least 1; MILLRACE_S3_SHARE
   bool operator==(const UrlOptions&) const = default;
 
   // The same as variables, "NAME=VALUE" each, for a process that this one starts.

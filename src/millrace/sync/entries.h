@@ -45,7 +45,7 @@ struct WalkOptions {
   bool follow_links = false;
   bool empty_folders = false;
   bool hidden = false;             // also what Millrace keeps
-  const Filter* filter = nullptr;  // what does not pass is left out; must outlive the walk
+  const Filter* filter = nullptr;  // leaves out entries that do not pass; must outlive the walk
   std::stop_token stop;
   const KeyRange* range = nullptr;  // only the paths in it; must outlive the walk
 };

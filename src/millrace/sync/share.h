@@ -56,7 +56,7 @@ class Share {
   Share(Location board, ShareOptions options);
 
   struct Turn {
-    std::shared_ptr<KeyRange> range;  // to work on; null: none now
+    std::shared_ptr<KeyRange> range;  // the range to work on; null: none now
     bool finished = false;            // everything is done
     bool closes = false;              // and this task is the one that said so: of all tasks one, at most
   };

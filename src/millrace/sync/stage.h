@@ -31,7 +31,7 @@ struct StageOptions {
 };
 
 struct StageReport {
-  bool bucket_made = false;  // or would be
+  bool bucket_made = false;  // the bucket was made, or would be
   SyncReport upload;
   int64_t objects = 0;  // at the target
   int64_t bytes = 0;

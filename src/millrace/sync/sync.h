@@ -27,7 +27,7 @@ struct SyncEvent {
   std::string path;
   std::string reason;
   int64_t size = 0;
-  int64_t moved_bytes = 0;  // what of that went through this process
+  int64_t moved_bytes = 0;  // bytes that went through this process
 };
 // "copy", "skip", "delete", "extra", "pass", "refuse", "fail".
 std::string_view event_name(SyncEvent::Kind kind);
@@ -54,9 +54,9 @@ struct SyncOptions {
 struct SyncReport {
   int64_t copied_files = 0;
   int64_t copied_bytes = 0;   // their size
-  int64_t moved_bytes = 0;    // what of that went through this process
-  int64_t server_bytes = 0;   // what the target's storage copied by itself: S3's servers, a file system
-  int64_t resumed_bytes = 0;  // what an earlier run had moved
+  int64_t moved_bytes = 0;    // bytes that went through this process
+  int64_t server_bytes = 0;   // bytes that the target's storage copied by itself: S3's servers, a file system
+  int64_t resumed_bytes = 0;  // bytes that an earlier run had moved
   int64_t skipped_files = 0;
   int64_t skipped_bytes = 0;
   int64_t deleted_files = 0;

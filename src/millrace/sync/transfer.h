@@ -27,12 +27,12 @@ inline constexpr int64_t kBlockBytes = 8 << 20;
 
 // Properties that an object in an object store gets instead of the source's.
 struct ObjectChanges {
-  ObjectHeaders headers;                                       // those that are not empty
+  ObjectHeaders headers;                                       // the non-empty ones replace the source's
   std::optional<std::map<std::string, std::string>> metadata;  // instead of the source's
   std::optional<ObjectTags> tags;                              // instead of the source's, which are not read then
   bool guess_type = true;  // set the type of an uploaded file by its name (storage/object_headers.h)
 
-  // Whether something is asked for that the source does not have.
+  // Whether headers, metadata and tags stay those of the source.
   bool are_none() const { return headers == ObjectHeaders() && !metadata && !tags; }
 };
 
@@ -69,7 +69,7 @@ struct TransferReport {
 // A copy to be started.
 struct CopyRequest {
   Location from;
-  ObjectInfo source;  // what a listing or stat of `from` said
+  ObjectInfo source;  // from a listing or stat of `from`
   Location to;
   TransferOptions options;
   std::stop_token stop;

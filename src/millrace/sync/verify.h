@@ -31,7 +31,7 @@ struct VerifyOptions {
     kSize,      // read nothing
   };
   Effort effort = Effort::kRead;
-  bool extra = false;  // what only the target has is a difference too
+  bool extra = false;  // files that only the target has are differences too
   bool follow_links = false;
   int files_at_once = 16;
   Filter filter;

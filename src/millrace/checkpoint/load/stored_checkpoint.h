@@ -46,7 +46,7 @@ struct OpenPart {
   std::shared_ptr<const PartRecord> record;
   PartFile of;
   std::shared_ptr<RandomReader> file;
-  size_t tier = 0;  // that the file is in
+  size_t tier = 0;  // the tier that has the file
 
   const PartSource* source() const { return of.source ? &record->sources[*of.source] : nullptr; }
   int64_t data_offset() const { return source() == nullptr ? record->data_offset : source()->data_offset; }

@@ -26,7 +26,7 @@ class Save final : public PendingSave {
  public:
   struct TierTarget {
     std::string url;
-    bool asked = true;  // whether the step goes there
+    bool asked = true;  // the step goes there
   };
   struct Events {
     std::function<void(size_t tier)> given_up;  // its storage does not answer

@@ -120,8 +120,8 @@ struct Core {
   std::stop_source stop;
   StuckSaves stuck;
   std::optional<WrittenRecord> part;      // from save_part() until commit()
-  BaseParts bases;                        // what saves may refer to; with `refer_unchanged`
-  std::atomic<bool> said_through{false};  // that saves are larger than their memory
+  BaseParts bases;                        // parts that saves may refer to; with `refer_unchanged`
+  std::atomic<bool> said_through{false};  // the log has said that saves are larger than their memory
   std::atomic<bool> looked_for_base{false};
   std::atomic<int64_t> referred_bytes{0};
   Mutex mutex;
@@ -133,7 +133,7 @@ struct Documents {
   std::optional<std::string> state;
   std::string rank_state;
   StepMetrics metrics{};
-  std::optional<Lineage> line{};  // what the step continues
+  std::optional<Lineage> line{};  // the line that the step continues
 };
 
 }  // namespace millrace::checkpoint

@@ -33,7 +33,7 @@ struct PartChoice {
 struct SaveSource {
   std::shared_ptr<const RankFile> file;  // with all tensors
   std::shared_ptr<const Documents> documents;
-  std::shared_ptr<LiveTensors> live;  // what to write instead of the image; nullptr: the image
+  std::shared_ptr<LiveTensors> live;  // tensors to write instead of the image; nullptr: the image
   // By tier: the memory that `live` goes through. Empty: an older save hangs in the tier and has it.
   std::vector<std::span<std::byte>> through{};
   Mutex choosing;

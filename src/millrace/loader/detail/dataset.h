@@ -20,10 +20,10 @@ namespace millrace::loader {
 
 // Reservations below one cap, LoaderOptions::memory_bytes: reading ahead cannot take what a waiting batch needs.
 struct LoaderMemory {
-  int64_t most_batches = 0;             // that may be ready, without those that the user keeps
+  int64_t most_batches = 0;             // batches that may be ready, without those that the user keeps
   int64_t pooled_batches = 0;           // including those that the user keeps
   int64_t batch_bytes = 0;              // the most that a batch of token ids takes, in whole pages
-  std::unique_ptr<BufferPool> batches;  // what next() gives
+  std::unique_ptr<BufferPool> batches;  // batches that next() gives
   std::unique_ptr<BufferPool> blocks;   // token ids
   std::unique_ptr<BufferPool> runs;     // bytes of shards, from the request until they are decoded
   // These two count memory that others allocate. Nothing is taken from them.

@@ -28,8 +28,8 @@ struct CopyJob {
 enum class Compare {
   kNothing,
   kRecorded,      // the block hashes of both are known: neither is read
-  kOldContent,    // those of the source are known: the old target is read
-  kNewContent,    // those of the old target are known: the source is read, as it is anyway
+  kOldContent,    // the source's hashes are known: the old target is read
+  kNewContent,    // the old target's hashes are known: the source is read, as it is anyway
   kBothContents,  // both are read
 };
 

@@ -30,7 +30,7 @@ struct Question {
 
 struct Answer {
   http::Response response;
-  std::string url;                    // that gave it
+  std::string url;                    // URL that gave `response`
   std::optional<http::Response> hub;  // the endpoint's last redirect on the way there
   // The endpoint's response about the file: its own answer, or its redirect to another host.
   const http::Response& of_hub() const { return hub ? *hub : response; }

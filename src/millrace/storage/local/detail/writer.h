@@ -80,7 +80,7 @@ class LocalWriter final : public Writer {
   Fd fd_;                  // until the commit
   bool is_locked_ = false;
   std::optional<Stream> stream_;  // stream of a large object
-  std::atomic<int64_t> end_{0};   // behind the last byte written
+  std::atomic<int64_t> end_{0};   // offset after the last byte written
   std::string resumed_note_;
   Mutex note_mutex_;
   bool has_note_ GUARDED_BY(note_mutex_) = false;
