@@ -47,7 +47,7 @@ struct Batch {
   std::vector<Column> columns;
   std::vector<std::string> keys;            // keys of the samples, with LoaderOptions::fields
   std::vector<std::string> sample_sources;  // their shards, with SampleFields::with_sources
-  // Where in the order a row's sample stands; that of a replacement is its own place.
+  // The place of a row's sample in the order. A replacement has its own place.
   struct RowPlace {
     int64_t source = 0;  // the number of the dataset in a mixture
     uint64_t epoch = 0;  // epoch of the dataset's order
@@ -64,7 +64,7 @@ struct Batch {
   std::vector<int64_t> sources;   // in a mixture: the number of each row's dataset, -1 for padding; else empty
   std::vector<uint8_t> row_mask;  // with LoaderOptions::fill_last: 1 for a row of the epoch, 0 for one that fills up
   int64_t tokens = 0;             // real ones, without padding
-  // With LoaderOptions::documents, of the rows laid end to end: where each document begins, and where the last ends.
+  // With LoaderOptions::documents: the start of each document in the rows laid end to end, and the end of the last one.
   // The padding of a row counts as one more document. For attention of variable length.
   std::vector<int32_t> cu_seqlens;
   int32_t max_seqlen = 0;        // the longest of them

@@ -62,7 +62,7 @@ struct FieldSpec {
 // The fields that are read of a sample. No specs: all of its fields, each by its extension.
 struct SampleFields {
   std::vector<FieldSpec> specs;
-  // Where all are taken:
+  // Used when all fields are taken:
   bool decodes = true;                                                       // false: each is bytes
   bool decodes_pictures = true;                                              // false: pictures are bytes
   FieldSpec picture{.kind = FieldKind::kImage, .batch = FieldBatch::kList};  // how they are decoded
@@ -100,15 +100,15 @@ struct Value {
 // `kind` says), unsupported (a dtype of objects), those of images::decode and of FieldSpec::tokenize.
 [[nodiscard]] Result<Value> decode_field(const FieldSpec& spec, std::span<const std::byte> data,
                                          std::string_view where);
-// Whether a field is gzip by its name ("txt.gz", "npy.gz"); what it is, the part before says.
+// Whether a field is gzip by its name ("txt.gz", "npy.gz"). The part before ".gz" names its kind.
 inline bool is_gzip(std::string_view field) {
   return field.ends_with(".gz");
 }
 // Its unpacked bytes. Errors: corruption; resource_exhausted (more than 1 GiB).
 [[nodiscard]] Result<std::shared_ptr<const std::vector<std::byte>>> unpack_field(std::span<const std::byte> data,
                                                                                  std::string_view where);
-// The same of a value that says itself what it is; kBytes takes it as it is. Errors: invalid_argument (it cannot become
-// what `kind` says).
+// Converts a value that states its own form to that of `spec`; kBytes leaves it as it is. Errors: invalid_argument (it
+// cannot become what `kind` says).
 [[nodiscard]] Result<Value> convert_value(const FieldSpec& spec, Value value, std::string_view where);
 
 // The bytes of an item of a dtype that has a fixed size: "<f4" has 4. nullopt: another dtype.

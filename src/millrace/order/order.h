@@ -62,8 +62,8 @@ struct OrderOptions {
 // fewer than 4 windows.
 OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64_t tokens);
 
-// The same for samples of any kind, by their bytes: windows of about 1 MiB, blocks of about 8 MiB and lanes that hold
-// 256 MiB together at most; 512 samples a block when `bytes` is 0.
+// Fills the zeros for samples of any kind, by their bytes: windows of about 1 MiB, blocks of about 8 MiB and lanes that
+// hold 256 MiB together at most; 512 samples a block when `bytes` is 0.
 // A `window_hint` above 0 is the size of a window, and each is a block.
 OrderOptions resolve_options_by_bytes(const OrderOptions& options, int64_t samples, int64_t bytes,
                                       int64_t window_hint = 0);
@@ -84,7 +84,7 @@ class WindowTable {
   // The token counts of a shard's windows, to be filled; 0 before. Several threads may fill different shards at once.
   // REQUIRES: created with lengths.
   std::span<int64_t> shard_tokens(int64_t shard);
-  // The same of the rows. REQUIRES: created with rows.
+  // The row counts of a shard's windows, to be filled in the same way. REQUIRES: created with rows.
   std::span<int64_t> shard_rows(int64_t shard);
 
  private:

@@ -11,7 +11,7 @@
 
 namespace millrace::order {
 
-// Where a reader is.
+// The position of a reader.
 struct PassPosition {
   int64_t number = 0;    // its pass, counted from 0
   bool is_over = false;  // all batches of that pass were given

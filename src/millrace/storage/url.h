@@ -23,7 +23,7 @@ struct Location {
   Location child(std::string_view name) const;
   // The key of the one object that the URL names: in S3 "dir/" is another object than "dir".
   std::string object_key() const;
-  // The same with Storage::with_stop.
+  // This location, with its storage's Storage::with_stop().
   Location with_stop(const std::stop_token& stop) const;
 };
 
@@ -34,7 +34,7 @@ struct Location {
 // for tests. Braces are not expanded. A relative path that begins with the name of a scheme and a colon ("s3:/bucket")
 // is taken for a mistyped URL. Equal options give the same storage. Errors: invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url, const UrlOptions& options);
-// With process_url_options().
+// Opens `url` with process_url_options().
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
 // While it lives, storages that its thread opens by URL have the stop token (Storage::with_stop). A verb of the CLI or

@@ -20,7 +20,7 @@ struct UrlOptions {
   std::optional<int> processes;  // processes that share the limits of s3://, at least 1; MILLRACE_S3_SHARE
   bool operator==(const UrlOptions&) const = default;
 
-  // The same as variables, "NAME=VALUE" each, for a process that this one starts.
+  // These options as environment variables, "NAME=VALUE" each, for a process that this one starts.
   std::vector<std::string> variables() const;
 };
 

@@ -74,7 +74,7 @@ class Save final : public PendingSave {
   bool finish(size_t tier, Status status);
   // Returns when `tier` has been finished or given up; at once where the step does not go there.
   void wait_finished(size_t tier);
-  // The same of all tiers. False: the deadline or `stop` came first.
+  // Returns when all tiers have been finished or given up. False: the deadline or `stop` came first.
   [[nodiscard]] bool wait_finished_until(Clock::time_point deadline, const std::stop_token& stop = {});
   bool is_finished() const;
   bool given_up(size_t tier) const;
@@ -110,7 +110,7 @@ class Save final : public PendingSave {
   };
   void notify();
   void end(Tier& tier, Status status) REQUIRES_LOCK(mutex_);
-  // With `status`, unless the step is committed there.
+  // Ends the tier with `status`, unless the step is committed there.
   void give_up_tier(size_t at, Status status) REQUIRES_LOCK(mutex_);
   bool all_finished() const REQUIRES_LOCK(mutex_);
   // Waits for a change, not for long; gives up tiers that do not answer.

@@ -50,7 +50,7 @@ class EpochOrders {
   std::map<Key, int64_t> units_ GUARDED_BY(mutex_);  // number of units of packed epochs
 };
 
-// Where a loader stands, and the orders that it walks there.
+// The position of a loader, and the orders that it walks there.
 struct Start {
   order::LoaderState state;
   std::shared_ptr<EpochOrders> orders;
@@ -72,7 +72,7 @@ class OrderCursor {
     };
     std::vector<Order> orders;  // by source, then epoch
     std::vector<Unit> units;    // the rows of the batch
-    // As Batch has them.
+    // The same as in Batch.
     uint64_t epoch = 0;
     int64_t position = 0;
     int64_t next_position = 0;

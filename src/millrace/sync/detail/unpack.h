@@ -11,7 +11,7 @@
 
 namespace millrace::sync {
 
-// By its name: tar, also in gzip or zstd.
+// Whether the name is that of an archive: tar, also in gzip or zstd.
 bool is_archive(std::string_view path);
 
 struct Unpacked {
