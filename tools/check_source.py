@@ -36,6 +36,8 @@ PHRASES = {
     r"\bforetold\b|\bforetells\b": "an estimate",
     r"\b[Mm]ore of (?:it|them) is more\b": "say what grows",
 }
+# Comment lines of headers that begin with "What", which hides the subject. There may be fewer: then lower this number.
+MAX_WHAT_LINES = 82
 # Where such a phrase is right: the file and a part of its line.
 ALLOWED_PHRASES = {
     ("tools/check_source.py", ""),
@@ -92,6 +94,14 @@ def bad_phrases():
                     yield f"{name}:{number}: '{found[0]}': {way_out}"
 
 
+def what_lines():
+    """The comment lines of headers that begin with "What", where there are more than before."""
+    headers = [path for path in tracked("src/*.h") if "testing" not in path.relative_to(ROOT).parts]
+    count = sum(line.lstrip().startswith("// What ") for path in headers for line in path.read_text().splitlines())
+    if count > MAX_WHAT_LINES:
+        yield f"src/: {count} comment lines begin with '// What ', more than {MAX_WHAT_LINES}: name the subject"
+
+
 def stale_names():
     """Files that are named in a comment or a page, and are not there."""
     ends = set()
@@ -124,7 +134,7 @@ def unlisted_rooms():
 
 
 def main() -> int:
-    found = [*problems(), *stale_names(), *bad_phrases(), *shared_names(), *unlisted_rooms()]
+    found = [*problems(), *stale_names(), *bad_phrases(), *what_lines(), *shared_names(), *unlisted_rooms()]
     print(*found, sep="\n", file=sys.stderr) if found else None
     return 1 if found else 0
 

@@ -178,7 +178,7 @@ def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         dedup: leave out texts that came before in the task.
         min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.
         json_as_text: lines or paragraphs of JSON are meant, instead of being an error.
-        max_invalid: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.
+        max_invalid: refuse a file with more ill-formed UTF-8 sequences per byte than this; 1 takes any.
         replace: write a finished task again when its inputs are others now, instead of raising.
         dry_run: write no file, and estimate the output from a sample.
     Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run
@@ -558,7 +558,7 @@ def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
         filters: rules "+ PATTERN" and "- PATTERN" as rsync reads them; the first that matches decides.
         follow_links: copy what symbolic links lead to, instead of passing them over.
         posix: owner, mode and times go along.
-        records: keep hashes below .millrace/ at the target.
+        records: store hashes in .millrace/ at the target.
         memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.
         headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of
             objects in s3://, instead of the source's, or of the type by a file's name.
@@ -584,7 +584,7 @@ def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filt
         filters, follow_links, posix, records, memory_bytes, headers, metadata, tags: as of cp.
         delete: at the end, delete from the target what the source does not have; never after an error, nor when
             the source has no files.
-        max_delete: delete no file when there would be more than this.
+        max_delete: delete nothing if more files than this would be deleted.
         compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or 'size'.
     Returns, raises: as cp; ValueError when a requested deletion was refused.
     """

@@ -89,7 +89,7 @@ def two_ranks(rank, port, root):
             with pytest.raises(TypeError, match="set"):
                 checkpointer.save(4, {"rng": mr.torch.PerRank({1})})
         else:
-            with pytest.raises(Exception, match="rank 1.*TypeError.*set"):
+            with pytest.raises(Exception, match=r"rank 1.*TypeError.*set"):
                 checkpointer.save(4, {"rng": mr.torch.PerRank({"a": 1})}).wait(60)
         torch.distributed.barrier()
         checkpointer.save(5, {"rng": mr.torch.PerRank({"a": rank})}).wait(60)

@@ -429,8 +429,7 @@ void check_doctor(DoctorArgs& args) {
 void add_doctor(Verbs& verbs) {
   auto args = std::make_shared<DoctorArgs>();
   CLI::App& app = verbs.add(
-      verbs.root(), "doctor",
-      "Say what is wrong with a run, with the evidence: memory, data, hangs, slow or failing nodes",
+      verbs.root(), "doctor", "Diagnose a run, with evidence: memory, data, hangs, slow or failing nodes",
       {"millrace doctor runs/a", "millrace doctor --logs train.log --samples gpu.csv",
        "millrace doctor --nccl nccl.log --instance p5.48xlarge --json"},
       [args](Context& context) { return run_doctor(*args, context); }, [args] { check_doctor(*args); });
@@ -448,15 +447,15 @@ void add_doctor(Verbs& verbs) {
   app.add_option("--here-of-job", args->here_of_job, "Print the processes of a job on this node, for another doctor")
       ->option_text("ID")
       ->group("");
-  files("--logs", args->logs, "A log, beside those that are found; may be repeated", "FILE");
-  files("--samples", args->samples, "Samples of a node by `millrace monitor` or nvidia-smi; may be repeated", "FILE");
+  files("--logs", args->logs, "A log besides those that are found; may be repeated", "FILE");
+  files("--samples", args->samples, "Samples of a node from `millrace monitor` or nvidia-smi; may be repeated", "FILE");
   files("--nccl", args->nccl, "Output of nccl-tests; may be repeated", "FILE");
   files("--flight", args->flights, "A rank's dump of PyTorch's flight recorder; may be repeated", "FILE");
-  files("--folder", args->folders, "A folder whose file system may be full; may be repeated", "DIR");
+  files("--folder", args->folders, "Check whether the file system of this folder is full; may be repeated", "DIR");
   app.add_option("--instance", args->instance, "EC2 type of the nodes, for the limit of their network")
       ->option_text("TYPE");
-  app.add_option("--watch", args->watch, "How long processes are watched (default: 1s)")->option_text("TIME");
-  app.add_flag("--no-stacks", args->no_stacks, "Do not ask py-spy or gdb where processes stand");
+  app.add_option("--watch", args->watch, "Time to watch processes (default: 1s)")->option_text("TIME");
+  app.add_flag("--no-stacks", args->no_stacks, "Do not read the stacks of processes with py-spy or gdb");
   add_choice_flag(
       app, "--fail-on", {"error", "warning", "never"},
       [args](const std::string& word) {
@@ -464,7 +463,7 @@ void add_doctor(Verbs& verbs) {
       },
       "Lowest severity that ends with exit status 3 (default: error)");
   add_html_flag(app, args->html);
-  app.add_flag("--rules", args->lint.list_rules, "Print all rules as a Markdown table");
+  app.add_flag("--rules", args->lint.list_rules, "Print all rules as Markdown");
   app.add_option("--explain", args->lint.explain, "Print one rule with its reason, advice and source")
       ->option_text("RULE");
 }

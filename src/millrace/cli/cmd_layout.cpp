@@ -149,10 +149,10 @@ CLI::App& add_layout_verb(Verbs& verbs, CLI::App& group, const std::string& name
 }  // namespace
 
 void add_layout(Verbs& verbs) {
-  CLI::App& group = verbs.add_group("layout", "Directory trees of a cluster from one declaration");
+  CLI::App& group = verbs.add_group("layout", "Create and check a cluster's directory trees from one declaration");
   auto args = std::make_shared<LayoutArgs>();
   CLI::App& apply =
-      add_layout_verb(verbs, group, "apply", "Wait for mounts, make missing directories, correct different ones",
+      add_layout_verb(verbs, group, "apply", "Wait for mounts, make missing directories, correct those that differ",
                       {"millrace layout apply layout.yaml", "millrace layout apply layout.yaml --dry-run",
                        "millrace layout apply layout.yaml --json"},
                       args, run_layout_apply);

@@ -478,7 +478,7 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
        "millrace link add /fsx/run1 s3://bucket/run1 --import none --export new,changed",
        "millrace link add /fsx/d s3://bucket/d --import new,changed,deleted --delete trash:7d"},
       [args](Context& context) { return run_link_add(*args, context); }, [args] { check_add(*args); });
-  app.add_option("DIRECTORY", args->config.directory, "Exists, and belongs to no other link")
+  app.add_option("DIRECTORY", args->config.directory, "An existing directory that belongs to no other link")
       ->required()
       ->option_text(" ");
   app.add_option("URL", args->config.url, "s3://bucket/prefix, or another directory")->required()->option_text(" ");
@@ -489,12 +489,12 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
       ->option_text("new,changed,deleted|none");
   app.add_option("--delete", args->both_deletes, "What a removal does to the other side's copy (default: trash:7d)")
       ->option_text("propagate|trash:TIME");
-  app.add_option("--delete-here", args->here_deletes, "The same, for files of the directory")
+  app.add_option("--delete-here", args->here_deletes, "As --delete, for files of the directory only")
       ->option_text("propagate|trash:TIME");
-  app.add_option("--delete-bucket", args->bucket_deletes, "The same, for objects of the bucket")
+  app.add_option("--delete-bucket", args->bucket_deletes, "As --delete, for objects of the bucket only")
       ->option_text("propagate|trash:TIME");
   app.add_option("--max-delete", args->config.max_delete,
-                 "Remove nothing from a side where more are gone (default: 1000)")
+                 "Remove nothing from a side if more than N would be removed (default: 1000)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
   add_choice_flag(
@@ -506,7 +506,9 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
       ->option_text("TIME");
   app.add_option("--poll", args->poll, "Time between two listings of the bucket while it changes (default: 2s)")
       ->option_text("TIME");
-  app.add_option("--poll-most", args->poll_most, "The same while nothing changes (default: 60s)")->option_text("TIME");
+  app.add_option("--poll-most", args->poll_most,
+                 "Longest time between two listings while nothing changes (default: 60s)")
+      ->option_text("TIME");
   app.add_flag("--lazy", args->config.lazy,
                "Imported files have no content until `link restore` brings it; not for root without --show-at");
   app.add_option("--show-at", args->config.show_at,
@@ -520,19 +522,21 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
   app.add_option("--changelog", args->config.changelog,
                  "Changelog of Lustre that tells of changes by other nodes: lustre-MDT0000:cl1 (needs root and lfs)")
       ->option_text("MDT:USER");
-  app.add_option("--take-over", args->take_over,
-                 "Several nodes may run the link (`link join`): one does, and another takes over when it was silent "
-                 "for this time (30s)")
+  app.add_option(
+         "--take-over", args->take_over,
+         "Several nodes may run the link (`link join`): one does; another takes over when that one has been silent "
+         "for this time (30s)")
       ->option_text("TIME");
   app.add_option("--keep-free", args->watermarks,
-                 "While it runs, release files when less than LOW percent of the file system is free, until HIGH are")
+                 "While it runs, release files when less than LOW percent of the file system is free, until HIGH "
+                 "percent are free")
       ->option_text("LOW:HIGH");
   app.add_option("--pin", args->config.pins, "Never release files that match (rsync's rules)")
       ->option_text("PATTERN")
       ->expected(1)
       ->take_all();
   app.add_option("--next-use", args->config.next_use,
-                 "File of paths in the order of their use, read again each time: with --keep-free they go last")
+                 "File of paths in the order of their next use, read again each time; --keep-free releases them last")
       ->option_text("FILE");
   for (const auto& [flag, sign, text] :
        {std::tuple("--include", "+ ", "Carry matching files (rsync's rules; the first match decides)"),
@@ -650,8 +654,7 @@ void add_link(Verbs& verbs) {
       ->option_text("URL")
       ->excludes("--once");
   runs.add_option("--task", run->task,
-                  "One of N tasks that carry a link at once (--take-over): I counted from 0, or slurm for Slurm's own "
-                  "numbers")
+                  "Do share I of N of the work of a link with --take-over (I from 0); slurm: take both from Slurm")
       ->option_text("I/N|slurm");
   runs.add_flag("--no-watch", run->no_watch, "Find changes of the directory by looking, not by inotify");
 

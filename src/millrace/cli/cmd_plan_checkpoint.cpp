@@ -71,7 +71,7 @@ Status run_plan_checkpoint(const CheckpointArgs& args, Context& context) {
 void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<CheckpointArgs>();
   CLI::App& app = verbs.add(
-      plan, "checkpoint", "Bytes, space, write time and interval of checkpoints",
+      plan, "checkpoint", "Estimate size, space, write time and interval of checkpoints",
       {"millrace plan checkpoint --parameters 70B --models 7 --quota 7.7TB --bandwidth 7.03GB/s",
        "millrace plan checkpoint --size 5GB --quota 23.8GB --used 1GB --keep-last 5",
        "millrace plan checkpoint --parameters 7B --gpus 640 --stall 60s"},

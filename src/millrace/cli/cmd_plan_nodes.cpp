@@ -122,7 +122,7 @@ Status run_plan_nodes(const NodesArgs& args, Context& context) {
 void add_plan_nodes(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<NodesArgs>();
   CLI::App& app = verbs.add(
-      plan, "nodes", "Several models over the nodes of one cluster, by weight",
+      plan, "nodes", "Divide a cluster's nodes among several models, by weight",
       {"millrace plan nodes --nodes 80 --models 7",
        "millrace plan nodes --nodes 80 --model a:weight=11 --model b:weight=14,min=12 --spares 2",
        "millrace plan nodes --nodes 80 --models 7 --instance p5e.48xlarge --global-batch 1024"},

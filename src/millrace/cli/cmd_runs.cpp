@@ -284,7 +284,7 @@ void add_runs(Verbs& verbs) {
         ->option_text(" ");
   };
   verbs
-      .add(runs, "ls", "List runs: those below folders, or without any those that the ledger knows",
+      .add(runs, "ls", "List the runs below folders, or by default those in the ledger",
            {"millrace runs ls", "millrace runs ls /fsx/runs", "millrace runs ls --json"},
            [args](Context& context) { return run_runs_ls(*args, context); })
       .add_option("FOLDER", args->folders, "Folder to search for records, four levels deep")

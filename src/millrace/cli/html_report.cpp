@@ -56,7 +56,7 @@ std::string last_line(std::string text) {
 
 void add_html_flag(CLI::App& app, std::string& file) {
   app.add_option("--html", file,
-                 "Write a page with plots too, which needs no network (pip install 'millrace-io[report]')")
+                 "Also write a page with plots, which needs no network (pip install 'millrace-io[report]')")
       ->option_text("FILE");
 }
 

@@ -30,7 +30,7 @@ namespace millrace::sync {
 struct Found {
   Location location;
   bool is_folder = false;
-  ObjectInfo object;  // of an object
+  ObjectInfo object;  // the object, unless it is a folder
 };
 // Errors: not_found, those of open_url, stat and list.
 [[nodiscard]] Result<Found> find(const std::string& url, bool prefers_folder = true);

@@ -27,7 +27,7 @@ namespace millrace::checkpoint {
 struct ForeignStep {
   int64_t step = 0;
   int64_t files = 0, bytes = 0;
-  bool is_complete = false;    // as far as the names of its files tell
+  bool is_complete = false;    // judged by the names of its files
   bool is_accelerate = false;  // Accelerate wrote it, which marks no end
   std::string state;           // equal while nothing in it changes
   FileTime newest, last;       // times of its newest file and of trainer_state.json

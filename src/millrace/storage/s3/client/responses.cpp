@@ -20,7 +20,7 @@ Result<pugi::xml_node> parse_root(std::string_view body, const char* name, pugi:
   const auto parsed = document.load_buffer(body.data(), body.size(), pugi::parse_default, pugi::encoding_utf8);
   const pugi::xml_node root = document.child(name);
   if (parsed && root) return root;
-  return fail(ErrorCode::kUnavailable, "the server answered no {}: \"{}\"", name, body.substr(0, kQuotedBytes));
+  return fail(ErrorCode::kUnavailable, "the server's answer is not a {}: \"{}\"", name, body.substr(0, kQuotedBytes));
 }
 
 template <class Int>
@@ -36,7 +36,7 @@ int hex_digit(char c) {
   return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
 }
 
-// encoding-type=url: percent-encoding, and '+' for a space.
+// Decodes encoding-type=url: percent-encoding, and '+' for a space.
 std::string url_decoded(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -64,7 +64,7 @@ std::string key_in(const pugi::xml_node& node, const char* name, bool encoded) {
 
 using http::Time;
 
-// "2026-11-21T11:33:55.123Z"; the epoch for any other text.
+// Parses "2026-11-21T11:33:55.123Z"; returns the epoch for any other text.
 Time parse_iso_time(const char* text) {
   std::tm parts{};
   const char* rest = ::strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
