@@ -113,7 +113,11 @@ def misdrawn(root: pathlib.Path, page: str):
     included: dict[str, set[str]] = {}
     for path in root.rglob("*.*"):
         here = path.relative_to(root).parts[0]
-        if here not in ("cli", "python") and path.suffix in (".h", ".cpp", ".inc") and not TESTS.search(path.as_posix()):
+        if (
+            here not in ("cli", "python")
+            and path.suffix in (".h", ".cpp", ".inc")
+            and not TESTS.search(path.as_posix())
+        ):
             rooms = {name.split("/")[1] for name in INCLUDE.findall(path.read_text()) if name.startswith("millrace/")}
             included.setdefault(here, set()).update(rooms - {here, "base"})
     after = page.split("\nAfter:", 1)[1]
