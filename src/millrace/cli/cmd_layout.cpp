@@ -22,14 +22,11 @@ Result<layout::Layout> read_layout(const LayoutArgs& args) {
   return layout::parse_layout(text, args.file);
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
 std::string state_text(const layout::DirectoryState& state) {
   std::string text = state.created ? "created" : "";
-  if (!state.mended.empty()) text = "mended: " + joined(state.mended);
-  if (!state.differences.empty()) text += (text.empty() ? "" : "; ") + joined(state.differences);
+  if (!state.mended.empty()) text = fmt::format("mended: {}", fmt::join(state.mended, "; "));
+  if (!state.differences.empty())
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", fmt::join(state.differences, "; "));
   return text.empty() ? "as declared" : text;
 }
 

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <set>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/jobs/demand.h"
 #include "millrace/jobs/ledger.h"
@@ -57,7 +58,7 @@ void add_dependency_lines(const JobDetails& job, const WhyFacts& facts, std::vec
   evidence.push_back("it depends on " + dependency);
   std::set<std::string> ids;
   for (size_t at = 0; at < dependency.size(); ++at) {
-    const bool begins = at > 0 && dependency[at - 1] == ':' && std::isdigit(static_cast<unsigned char>(dependency[at]));
+    const bool begins = at > 0 && dependency[at - 1] == ':' && is_digit(dependency[at]);
     if (begins) ids.insert(std::to_string(front_number(std::string_view(dependency).substr(at))));
   }
   for (const slurm::JobState& other : facts.queue) {

@@ -22,8 +22,8 @@ using nlohmann::json;
 using std::chrono::system_clock;
 
 constexpr std::chrono::milliseconds kSsoLimit{20'000};  // as any silent try of S3 (client/service.cpp)
-constexpr int kSsoAttempts = 3;
-constexpr std::chrono::minutes kRenewBefore{5};
+constexpr int kSsoAttempts = 3;                         // as kContainerAttempts (metadata_providers.cpp)
+constexpr std::chrono::minutes kRenewBefore{5};         // A choice: longer than a renewal takes, and than clocks differ
 
 struct SsoSettings {
   std::string session;  // "" for the old form, without [sso-session]

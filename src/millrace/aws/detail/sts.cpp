@@ -12,7 +12,7 @@ namespace millrace::aws {
 namespace {
 
 constexpr std::chrono::milliseconds kStsLimit{20'000};  // as any silent try of S3 (client/service.cpp)
-constexpr int kStsAttempts = 4;
+constexpr int kStsAttempts = 4;  // A choice: without the role nothing goes on, so once more than for SSO
 
 struct StsPlace {
   std::string url;  // ends with "/"

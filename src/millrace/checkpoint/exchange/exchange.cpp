@@ -177,6 +177,7 @@ class FileExport {
   }
 
  private:
+  // A batch's writes at once. A choice: more than a disk's queue needs.
   static constexpr int kMostWrites = 64;
 
   // A run of numbers that was loaded beside the file's bytes and is cast into them.

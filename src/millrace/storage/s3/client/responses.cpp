@@ -7,6 +7,7 @@
 #include <pugixml.hpp>
 
 #include "millrace/http/numbers.h"
+#include "millrace/http/uri_encode.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/object/object_metadata.h"
 
@@ -30,36 +31,14 @@ Result<Int> number_in(const pugi::xml_node& node, const char* name) {
   return fail(ErrorCode::kUnavailable, "the server answered {} \"{}\", not a number", name, text);
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-// Decodes encoding-type=url: percent-encoding, and '+' for a space.
-std::string url_decoded(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escaped =
-        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
-    if (escaped) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return out;
-}
-
 bool is_url_encoded(const pugi::xml_node& root) {
   return std::string_view(root.child_value("EncodingType")) == "url";
 }
 
+// encoding-type=url encodes keys as forms do.
 std::string key_in(const pugi::xml_node& node, const char* name, bool encoded) {
   const char* text = node.child_value(name);
-  return encoded ? url_decoded(text) : text;
+  return encoded ? http::form_decode(text) : text;
 }
 
 using http::Time;
