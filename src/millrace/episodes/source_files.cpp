@@ -60,7 +60,8 @@ bool natural_less(std::string_view a, std::string_view b) {
       if (number_a.size() != number_b.size()) return number_a.size() < number_b.size();
       if (number_a != number_b) return number_a < number_b;
     } else {
-      if (a.front() != b.front()) return a.front() < b.front();
+      // As bytes: whether a char has a sign depends on the processor.
+      if (a.front() != b.front()) return std::string_view::traits_type::lt(a.front(), b.front());
       a.remove_prefix(1);
       b.remove_prefix(1);
     }

@@ -59,12 +59,14 @@ PythonClass class_of(const Error& error) {
 
 }  // namespace
 
+nb::str message_text(std::string_view text) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
 void raise(const Error& error) {
   const PythonClass python = class_of(error);
-  const std::string message = error.to_string();
-  // A message may quote damaged bytes.
-  const auto text = nb::steal<nb::str>(
-      PyUnicode_DecodeUTF8(message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
+  const nb::str text = message_text(error.to_string());
   if (python.default_errno != 0) {
     const int number = error.sys_errno() != 0 ? error.sys_errno() : python.default_errno;
     const nb::object arguments = nb::make_tuple(number, text);

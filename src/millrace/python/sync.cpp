@@ -151,7 +151,7 @@ TransferResult sync_py(const PathArg& source, const PathArg& target, const Rules
 
 ListEntry entry_dict(const sync::LsEntry& entry) {
   ListEntry d;
-  d["path"] = entry.path;
+  d["path"] = path_text(entry.path);
   d["type"] = entry.is_folder ? "folder" : entry.kind == sync::Entry::Kind::kFile ? "object" : "other";
   d["size"] = entry.info.size;
   d["modified"] = entry.info.modified.as_seconds();
@@ -238,7 +238,9 @@ VerifyResult verify_py(const PathArg& source, const PathArg& target, const Rules
   d["bytes"] = report.bytes;
   d["same"] = report.same;
   d["extra"] = report.extra;
-  d["differences"] = differences;
+  nb::list paths;
+  for (const std::string& path : differences) paths.append(path_text(path));
+  d["differences"] = paths;
   return d;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/sync/cp.h"
 
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -17,7 +18,7 @@ Result<Location> place_for(const std::string& url, std::string_view name) {
   bool into = target.key.empty() || url.ends_with('/');
   if (!into && target.storage->capabilities().folders) {
     const auto there = target.storage->stat(target.key);
-    into = !there && there.error().code() == ErrorCode::kInvalidArgument;  // a directory
+    into = !there && there.error().sys_errno() == EISDIR;
   }
   return into ? target.child(name) : target;
 }
@@ -93,18 +94,26 @@ Result<Found> find(const std::string& url, bool prefers_folder) {
     }
   }
   auto object = storage.stat(found.location.key);
+  const bool folders = storage.capabilities().folders;
+  const auto has_any_below = [&]() -> Result<bool> {
+    ASSIGN_OR_RETURN(const ListPage below, storage.list(prefix_of(found.location), {.max_keys = 1}));
+    return !below.objects.empty() || !below.prefixes.empty();
+  };
+  if (object && prefers_folder && !folders) {  // an object store may have both by one name
+    ASSIGN_OR_RETURN(const bool is_folder, has_any_below());
+    if (is_folder) return found;
+  }
   if (object && !url.ends_with('/')) {
     found.is_folder = false;
     found.object = *std::move(object);
     return found;
   }
-  const bool folders = storage.capabilities().folders;
   if (!object && object.error().code() == ErrorCode::kInvalidArgument && folders) return found;
   if (object && folders) return fail(ErrorCode::kInvalidArgument, "{} is a file, not a folder", url_to_show(url));
   if (!object && object.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(std::move(object).error());
   if (!folders) {
-    ASSIGN_OR_RETURN(const ListPage below, storage.list(prefix_of(found.location), {.max_keys = 1}));
-    if (!below.objects.empty() || !below.prefixes.empty()) return found;
+    ASSIGN_OR_RETURN(const bool is_folder, has_any_below());
+    if (is_folder) return found;
   }
   if (object) return fail(ErrorCode::kNotFound, "{}: nothing is below it", url_to_show(url));
   return tl::unexpected<Error>(std::move(object).error());

@@ -131,8 +131,11 @@ Status pwrite_all(Syscalls& sys, const Fd& fd, const std::string& path, int64_t 
 
 Status check_is_file(const struct stat& info, const std::string& path) {
   if (S_ISREG(info.st_mode)) return {};
-  return fail(ErrorCode::kInvalidArgument, "{} is {}, not a file", path,
-              S_ISDIR(info.st_mode) ? "a directory" : "a device, pipe or socket");
+  const bool is_directory = S_ISDIR(info.st_mode);
+  return tl::unexpected<Error>(
+      Error(ErrorCode::kInvalidArgument,
+            fmt::format("{} is {}, not a file", path, is_directory ? "a directory" : "a device, pipe or socket"),
+            is_directory ? EISDIR : 0));
 }
 
 std::string version_of(const struct stat& info) {
