@@ -107,6 +107,31 @@ bool must_run_in_time(const Job& job, std::string_view trapped) {
   return name.starts_with("B:") && bare(name.substr(2)) == bare(trapped);
 }
 
+// Whether `block` holds the statement, itself or in a function that it calls.
+bool reaches(const Job& job, const shell::Block& block, const Statement& wanted, int depth = 0) {
+  constexpr int kDeepest = 8;
+  bool found = false;
+  shell::visit(block, [&](const Statement& each, const Scope&) {
+    if (found || depth > kDeepest) return;
+    const auto function = job.functions().find(each.name());
+    const bool calls = each.kind == StatementKind::kCommand && function != job.functions().end();
+    found = &each == &wanted || (calls && reaches(job, function->second->body, wanted, depth + 1));
+  });
+  return found;
+}
+
+// The step itself runs in the background, or a group, a subshell, a loop or a function around it.
+bool runs_in_background(const Job& job, const Launch& launch) {
+  if (launch.statement->background) return true;
+  return std::any_of(job.commands().begin(), job.commands().end(), [&](const Command& command) {
+    const Statement& statement = *command.statement;
+    if (!statement.background || command.in_step) return false;
+    if (statement.kind != StatementKind::kCommand) return reaches(job, statement.body, *launch.statement);
+    const auto function = job.functions().find(statement.name());
+    return function != job.functions().end() && reaches(job, function->second->body, *launch.statement);
+  });
+}
+
 void check_traps(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch()) return;
   const Statement* trap = nullptr;
@@ -121,7 +146,7 @@ void check_traps(const Job& job, const JobContext&, FindingReport& report) {
   for (const Launch& launch : job.launches()) {
     const bool short_one = launch.command.empty() || launch.options.has("overlap") || !launch.training;
     if (short_one || launch.scope.substitution || launch.scope.condition) continue;
-    if (!launch.statement->background) {
+    if (!runs_in_background(job, launch)) {
       report.add("SB08", launch.statement->place,
                  fmt::format("the trap of line {} runs only when this foreground step has ended", trap->place.line));
     }
@@ -244,7 +269,10 @@ constexpr JobCheck kBodyChecks[] = {check_batch_ranks, check_lost_status, check_
 
 bool starts_steps(const shell::Block& block) {
   bool found = false;
-  shell::visit(block, [&](const Statement& each, const Scope&) { found = found || each.name() == "srun"; });
+  shell::visit(block, [&](const Statement& each, const Scope&) {
+    const size_t at = skip_wrappers(each.words, 0);
+    found = found || (at < each.words.size() && base_name(each.words[at].source) == "srun");
+  });
   return found;
 }
 
