@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "millrace/jobs/checks.h"
 
@@ -17,7 +19,7 @@ using shell::Word;
 using StatementKind = Statement::Kind;
 
 // The first expansion of one of `names` in a statement's own words.
-const Part* expansion_of(const Statement& statement, std::initializer_list<std::string_view> names) {
+const Part* expansion_of(const Statement& statement, std::span<const std::string_view> names) {
   const Part* found = nullptr;
   shell::visit_words(statement, [&](const Word& word) {
     for (const Part& part : word.parts) {
@@ -37,11 +39,36 @@ bool gives_ranks_itself(const Statement& statement) {
   return found;
 }
 
+constexpr std::array<std::string_view, 3> kRanks = {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"};
+
+// bash puts the values into a here-document whose end is not quoted, before srun or a task reads it.
+void check_ranks_in_document(const shell::HereDocument& document, FindingReport& report) {
+  if (!document.expands) return;
+  for (const std::string_view name : kRanks) {
+    for (const std::string& sign : {fmt::format("${}", name), fmt::format("${{{}", name)}) {
+      const size_t at = document.body.find(sign);
+      if (at == std::string::npos || (at > 0 && document.body[at - 1] == '\\')) continue;
+      const std::string before = document.body.substr(0, at);
+      const size_t line_begin = before.rfind('\n') + 1;  // 0 in the first line
+      report.add("SB02",
+                 Place{document.place.line + std::count(before.begin(), before.end(), '\n'),
+                       static_cast<int64_t>(at - line_begin) + 1},
+                 fmt::format("{} is put in here, by the batch shell, where it is always 0", name),
+                 "Quote the word that ends the here-document: <<'END'.");
+    }
+  }
+}
+
 void check_batch_ranks(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || job.runs_itself()) return;
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;
-    const Part* rank = expansion_of(*command.statement, {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"});
+    for (const shell::Redirect& redirect : command.statement->redirects) {
+      if (redirect.here_document) {
+        check_ranks_in_document(job.script().here_documents[*redirect.here_document], report);
+      }
+    }
+    const Part* rank = expansion_of(*command.statement, kRanks);
     if (rank == nullptr) continue;
     const bool guard = command.statement->name() == "[" || command.statement->kind == StatementKind::kTest;
     const bool unused = gives_ranks_itself(*command.statement);
@@ -69,19 +96,32 @@ int errexit_change(const Statement& statement) {
   return 0;
 }
 
+bool pipefail_after(const Statement& set, bool before) {
+  for (size_t i = 2; i < set.words.size(); ++i) {
+    if (set.words[i].text() == "pipefail") return set.words[i - 1].text().starts_with('-');
+  }
+  return before;
+}
+
 bool may_fail_unnoticed(const Statement& before) {
   if (before.then != Statement::Then::kEnd || before.background || before.negated) return false;
   return before.kind == StatementKind::kCommand && !before.words.empty() && errexit_change(before) == 0 &&
          before.name() != "echo" && before.name() != "trap";
 }
 
+constexpr std::array<std::string_view, 1> kLastStatus = {"?"}, kPipeStatuses = {"PIPESTATUS"};
+
 void check_lost_status(const Job& job, const JobContext&, FindingReport& report) {
   bool errexit = !job.script().lines.empty() && contains(job.script().lines[0], "bash -e");
+  bool pipefail = false;
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;  // another shell
     if (const int change = errexit_change(*command.statement); change != 0) errexit = change > 0;
+    if (command.statement->name() == "set") pipefail = pipefail_after(*command.statement, pipefail);
     if (!errexit || command.scope.before == nullptr) continue;
-    const Part* status = expansion_of(*command.statement, {"?"});
+    const Part* status = expansion_of(*command.statement, kLastStatus);
+    // Without pipefail a pipe of which an early part fails goes on.
+    if (status == nullptr && pipefail) status = expansion_of(*command.statement, kPipeStatuses);
     if (status == nullptr || !may_fail_unnoticed(*command.scope.before)) continue;
     report.add("SB03", status->place,
                fmt::format("when the command of line {} fails, `set -e` ends the script before this",

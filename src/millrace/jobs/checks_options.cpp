@@ -202,9 +202,15 @@ void check_gpu_request(const Job& job, const JobContext& context, FindingReport&
     if (by_gres && by_gpus)
       report.add("SB10", option.place, fmt::format("--{} beside --gres={}", option.name, options.value("gres")));
   }
+  for (const slurm::Gres& gres : slurm::parse_gres(options.value("gres"))) {
+    if (gres.name == "gpu" && parse_whole(gres.type)) {
+      report.add("SB11", options.find("gres")->place,
+                 fmt::format("'{}' has the count before the type", options.value("gres")));
+    }
+  }
   const Option* asked = job.gpu_option();
   if (asked == nullptr) return;
-  if (parse_whole(job.gpu_type())) {
+  if (asked->name != "gres" && parse_whole(job.gpu_type())) {
     report.add("SB11", asked->place, fmt::format("'{}' has the count before the type", asked->value));
   }
   constexpr int64_t kMostInAnyServer = 16;

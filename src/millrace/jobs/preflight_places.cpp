@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <set>
 #include <span>
 
 #include "millrace/base/text/strings.h"
@@ -61,14 +60,32 @@ bool is_own_program(std::string_view program) {
 }
 
 bool names_output(std::string_view option) {
-  static const std::set<std::string_view> kNames = {
-      "-o",         "-O",          "-C",          "-d",          "-P",          "-t",
-      "--out",      "--output",    "--out-dir",   "--outdir",    "--output-dir", "--output-path",
-      "--output-prefix", "--save-dir", "--save-path", "--local-dir", "--dest",   "--dst",
-      "--target",   "--target-directory", "--directory", "--directory-prefix", "--output-document", "of"};
   std::string name(option);
   std::replace(name.begin(), name.end(), '_', '-');
-  return kNames.count(name) > 0;
+  return is_one_of(name, {"-o",
+                          "-O",
+                          "-C",
+                          "-d",
+                          "-P",
+                          "-t",
+                          "--out",
+                          "--output",
+                          "--out-dir",
+                          "--outdir",
+                          "--output-dir",
+                          "--output-path",
+                          "--output-prefix",
+                          "--save-dir",
+                          "--save-path",
+                          "--local-dir",
+                          "--dest",
+                          "--dst",
+                          "--target",
+                          "--target-directory",
+                          "--directory",
+                          "--directory-prefix",
+                          "--output-document",
+                          "of"});
 }
 
 // One path that a command writes, or may write.
