@@ -94,6 +94,11 @@ void complete_job_spec(JobNewArgs& args) {
   spec.exclusive = kind->exclusive && !args.shared;
   spec.monitor_s = args.monitor_s.value_or(spec.gpus_per_node > 0 ? spec.monitor_s : 0);
   spec.log_dir = std::filesystem::absolute(args.log_dir).lexically_normal().string();
+  if (const Status fits = jobs::check_header(spec); !fits) {
+    const std::string said = fits.error().message();
+    const size_t flag = said.find(": ");
+    throw CLI::ValidationError(said.substr(0, flag), said.substr(flag + 2));
+  }
   for (const std::string& text : args.stage) spec.stage.push_back(parse_copy("--stage", text));
   for (const std::string& text : args.save) spec.save.push_back(parse_copy("--save", text));
   for (const std::string& text : args.follow) spec.follow.push_back(parse_copy("--follow", text));

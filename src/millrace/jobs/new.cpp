@@ -467,35 +467,6 @@ Status check_groot(const JobSpec& spec) {
   return check_groot_version(spec);
 }
 
-// What would stand in an #SBATCH line that sbatch refuses, or that ends the job before its first line.
-Status check_header(const JobSpec& spec) {
-  constexpr int64_t kLongestSignal = 65535;
-  if (spec.name.find('/') != std::string::npos)
-    return fail(ErrorCode::kInvalidArgument,
-                "--name: with the '/' in '{}' the log would go to a folder that Slurm does not make", spec.name);
-  if (spec.log_dir.find('%') != std::string::npos)
-    return fail(ErrorCode::kInvalidArgument,
-                "--log-dir: Slurm makes no folder, so {} cannot hold what it replaces (%); the log's name has the "
-                "number of the job",
-                spec.log_dir);
-  if (spec.gpu_type.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
-          std::string::npos ||
-      parse_whole(spec.gpu_type))
-    return fail(ErrorCode::kInvalidArgument, "--gpu-type: '{}' is no type such as h200; --gpus gives the number",
-                spec.gpu_type);
-  if (spec.signal_s > kLongestSignal)
-    return fail(ErrorCode::kInvalidArgument, "--signal: sbatch takes at most {} seconds before the limit",
-                kLongestSignal);
-  if (!spec.mounts.empty() && spec.image.empty())
-    return fail(ErrorCode::kInvalidArgument, "--mount: it is of a container, and there is no --image");
-  if (!spec.mem_per_gpu.empty()) {
-    if (const auto memory = slurm_memory(spec.mem_per_gpu); !memory) {
-      return fail(ErrorCode::kInvalidArgument, "--mem: {}", memory.error().message());
-    }
-  }
-  return {};
-}
-
 Status check_spec(const JobSpec& spec) {
   RETURN_IF_ERROR(need(spec.log_dir.starts_with('/'), "--log-dir", "the whole path of a folder that every node sees"));
   RETURN_IF_ERROR(check_header(spec));
@@ -533,6 +504,34 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   for (size_t at = out.find(what); at != std::string::npos; at = out.find(what, at + with.size()))
     out.replace(at, what.size(), with);
   return out;
+}
+
+Status check_header(const JobSpec& spec) {
+  constexpr int64_t kLongestSignal = 65535;
+  if (spec.name.find('/') != std::string::npos)
+    return fail(ErrorCode::kInvalidArgument,
+                "--name: with the '/' in '{}' the log would go to a folder that Slurm does not make", spec.name);
+  if (spec.log_dir.find('%') != std::string::npos)
+    return fail(ErrorCode::kInvalidArgument,
+                "--log-dir: Slurm makes no folder, so {} cannot hold what it replaces (%); the log's name has the "
+                "number of the job",
+                spec.log_dir);
+  if (spec.gpu_type.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
+          std::string::npos ||
+      parse_whole(spec.gpu_type))
+    return fail(ErrorCode::kInvalidArgument, "--gpu-type: '{}' is no type such as h200; --gpus gives the number",
+                spec.gpu_type);
+  if (spec.signal_s > kLongestSignal)
+    return fail(ErrorCode::kInvalidArgument, "--signal: sbatch takes at most {} seconds before the limit",
+                kLongestSignal);
+  if (!spec.mounts.empty() && spec.image.empty())
+    return fail(ErrorCode::kInvalidArgument, "--mount: it is of a container, and there is no --image");
+  if (!spec.mem_per_gpu.empty()) {
+    if (const auto memory = slurm_memory(spec.mem_per_gpu); !memory) {
+      return fail(ErrorCode::kInvalidArgument, "--mem: {}", memory.error().message());
+    }
+  }
+  return {};
 }
 
 Result<std::string> slurm_memory(std::string_view text) {

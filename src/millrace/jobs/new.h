@@ -88,6 +88,9 @@ struct Chosen {
 // keeps its value. Errors: invalid_argument (no such partition, or fewer nodes than requested).
 [[nodiscard]] Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen);
 
+// Whether sbatch takes what the fields ask of it. Errors: invalid_argument, "FLAG: REASON".
+[[nodiscard]] Status check_header(const JobSpec& spec);
+
 // Errors: invalid_argument, which names the flag of `millrace job new` that is missing or wrong.
 [[nodiscard]] Result<std::string> write_job(const JobSpec& spec);
 
