@@ -153,6 +153,10 @@ def test_advise(millrace: Millrace, tmp_path: Path):
     assert by_name["gp3"]["iops"] == 3000 and by_name["PERSISTENT_2 250"]["gib"] == 1200 and by_name["S3"]["carries"]
     assert by_name["SCRATCH_2"]["write_s"] < 1
     assert "--mtbf" in millrace.fails("ckpt", "advise", root, "--stall", "2s")
+    hopeless = millrace("ckpt", "advise", root, "--stall", "60s", "--mtbf", "1s").out
+    assert "all of the time: failures come too often for it to make progress" in hopeless and " %" not in hopeless
+    for flag, value in (("--mtbf", "0s"), ("--bandwidth", "0GB/s")):
+        assert flag in millrace.fails("ckpt", "advise", root, "--stall", "2s", flag, value, status=2)
 
 
 def test_restore_copies_and_mends(millrace: Millrace, tmp_path: Path):

@@ -93,11 +93,12 @@ void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
   app.add_option("--keep-last", options.keep_last, "Checkpoints to keep")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  add_parsed_flag(app, "--bandwidth", options.bandwidth_bytes_per_s, "RATE", "Write bandwidth: 7.03GB/s", parse_rate);
+  add_parsed_flag(app, "--bandwidth", options.bandwidth_bytes_per_s, "RATE", "Write bandwidth: 7.03GB/s",
+                  parse_positive_rate);
   add_parsed_flag(app, "--stall", options.stall_s, "TIME",
                   "Time that one save stops training (default: the write time)", parse_seconds);
   add_parsed_flag(app, "--mtbf", options.mtbf_s, "TIME",
-                  "Mean time between failures of the whole job (default: from --gpus)", parse_seconds);
+                  "Mean time between failures of the whole job (default: from --gpus)", parse_positive_seconds);
   app.add_option("--gpus", options.gpus, "GPUs of the job")->check(CLI::Range(int64_t{1}, kMaxCount))->option_text("N");
   add_explain_flag(app, args->flags);
 }

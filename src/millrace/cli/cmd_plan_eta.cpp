@@ -62,7 +62,8 @@ Status run_plan_eta(const EtaArgs& args, Context& context) {
   ASSIGN_OR_RETURN(plan::EtaPlan plan, plan::plan_eta(options));
   plan.why.add(price);
   TextTable table({{"what"}, {"answer"}});
-  table.add({"a sample on one GPU", duration_range_text(plan.sample_s)});
+  table.add({options.model_parallel > 1 ? "a sample on the GPUs of a copy" : "a sample on one GPU",
+             duration_range_text(plan.sample_s)});
   table.add({"computing, a step", duration_range_text(plan.compute_s)});
   if (options.sample_bytes > 0) table.add({"waiting for data, a step", duration_range_text(plan.exposed_read_s)});
   if (options.gradient_bytes > 0) table.add({"exchanging gradients, a step", duration_range_text(plan.sync_s)});
