@@ -509,7 +509,7 @@ def test_a_missing_video_is_found_before_anything_is_made(millrace: Millrace):
         (millrace.cwd / f"good/{videos}/episode_{number:06}.mp4").unlink()
     for flags in (["--dry-run"], []):
         said = millrace.fails("lerobot", "convert", "good", "new", "--to", "3.0", *flags)
-        assert f"{videos}/episode_000001.mp4 is missing, and 1 file more" in said
+        assert f"{videos}/episode_000001.mp4 is missing, and so are 1 more" in said
         assert not (millrace.cwd / "new.partial").exists()
 
 

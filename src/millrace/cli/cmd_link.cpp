@@ -40,6 +40,7 @@ struct LinkArgs {
   std::string patience;
   int group = -1;
   bool end = false;
+  bool force = false;
 };
 
 double seconds_of(const std::string& flag, const std::string& text) {
@@ -142,10 +143,12 @@ Status run_link_rm(const LinkArgs& args, Context& context) {
       ASSIGN_OR_RETURN(const link::StateCounts counts, (*state)->counts());
       released = counts.released;
     }
-    if (released > 0) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "{} has {} released files, whose content is in the bucket only: `millrace link restore {}` first",
-                  name, released, config.directory);
+    if (released > 0 && !args.force) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "{} has {} released files, whose content is in the bucket only: `millrace link restore {}` first, or, "
+          "where the directory is gone or needs no content, `millrace link rm --force {}`",
+          name, released, config.directory, name);
     }
     if (!config.show_at.empty()) {
       const Status ended = link::end_guardian(config, link::home_of(links, name));
@@ -386,6 +389,10 @@ Status run_link_wait(const LinkArgs& args, Context& context) {
   if (!args.timeout.empty()) timeout = std::chrono::duration<double>(seconds_of("--within", args.timeout));
   ASSIGN_OR_RETURN(const link::WaitReport report,
                    link::wait_for(path.config, path.home, path.below, timeout, context.stop, nullptr));
+  if (report.filtered + report.passed > 0) {
+    context.out.note(fmt::format("link wait: does not ask about {} that the filter leaves out and {} links or devices",
+                                 counted(report.filtered, "file"), report.passed));
+  }
   Json proofs = Json::object();
   std::string by = report.files == 0 ? "there is none" : "";
   for (const auto& [proof, files] : report.proofs) {
@@ -399,6 +406,8 @@ Status run_link_wait(const LinkArgs& args, Context& context) {
        {"files", report.files},
        {"bytes", report.bytes},
        {"proofs", proofs},
+       {"filtered", report.filtered},
+       {"passed", report.passed},
        {"seconds", report.seconds}},
       fmt::format("{}, {}, proven to be in the bucket ({}) after {}\n", counted(report.files, "file"),
                   format_bytes(report.bytes), by, format_duration(report.seconds)));
@@ -692,6 +701,7 @@ void add_link(Verbs& verbs) {
                             {"millrace link rm datasets", "millrace link rm a b", "millrace link rm datasets --json"},
                             [rm](Context& context) { return run_link_rm(*rm, context); });
   rms.add_option("NAME", rm->names, "Links")->required()->option_text("...");
+  rms.add_flag("--force", rm->force, "Also a link with released files, which then stay without content");
 }
 
 }  // namespace millrace::cli

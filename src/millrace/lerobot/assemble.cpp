@@ -8,7 +8,6 @@
 #include <set>
 
 #include "millrace/base/hash/hash.h"
-#include "millrace/base/text/units.h"
 #include "millrace/lerobot/compute_stats.h"
 #include "millrace/lerobot/episode_stats.h"
 #include "millrace/lerobot/info.h"
@@ -271,7 +270,7 @@ Status check_files(const Assembly& assembly) {
   return fail(ErrorCode::kNotFound,
               "{} is missing{}; `millrace lerobot validate` lists what is. A camera without videos is left out by taking "
               "its feature out of meta/info.json",
-              first, missing == 1 ? "" : fmt::format(", and {} more", counted(missing - 1, "file")));
+              first, missing == 1 ? "" : fmt::format(", and so are {} more", missing - 1));
 }
 
 // New files in a source would change it.
