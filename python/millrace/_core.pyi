@@ -688,7 +688,7 @@ def link_restore(path: str | os.PathLike[str], *, order: Sequence[str | os.PathL
 class ObjectReader:
     """An object that is open for reading; use millrace.open."""
 
-    def __init__(self, url: str, cache: str = '', cache_bytes: str = '0') -> None: ...
+    def __init__(self, url: str | os.PathLike[str], cache: str = '', cache_bytes: str = '0') -> None: ...
 
     def read_into(self, offset: int, out: bytearray | memoryview) -> int:
         """Fills `out` from `offset` on; answers how many bytes there were."""
@@ -710,7 +710,7 @@ class ObjectReader:
 class ObjectWriter:
     """An object that is being written; use millrace.fsspec."""
 
-    def __init__(self, url: str, exclusive: bool = False) -> None: ...
+    def __init__(self, url: str | os.PathLike[str], exclusive: bool = False) -> None: ...
 
     def append(self, data: bytes | bytearray | memoryview) -> None: ...
 

@@ -70,7 +70,7 @@ std::optional<std::string> host_path(const Preflight& check, const NamedValue& v
 
 // A command that may make what a value names before it is read there: in words; empty when there is none.
 std::string made_before(const Preflight& check, const NamedValue& value, const std::string& path);
-// What one value of a data option holds: "a,b", "a::b", a weight without its path.
+// The parts of one value of a data option: "a,b", "a::b", a weight without its path.
 std::vector<NamedValue> data_parts(const Preflight& check, const NamedValue& value);
 
 void check_log_folder(Preflight& check);

@@ -267,10 +267,11 @@ Status check_files(const Assembly& assembly) {
     }
   }
   if (missing == 0) return {};
-  return fail(ErrorCode::kNotFound,
-              "{} is missing{}; `millrace lerobot validate` lists what is. A camera without videos is left out by taking "
-              "its feature out of meta/info.json",
-              first, missing == 1 ? "" : fmt::format(", and so are {} more", missing - 1));
+  return fail(
+      ErrorCode::kNotFound,
+      "{} is missing{}; `millrace lerobot validate` lists what is. A camera without videos is left out by taking "
+      "its feature out of meta/info.json",
+      first, missing == 1 ? "" : fmt::format(", and so are {} more", missing - 1));
 }
 
 // New files in a source would change it.

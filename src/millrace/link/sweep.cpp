@@ -65,7 +65,7 @@ void add_deletion(Deletions& deletions, const std::string& path, int64_t most) {
   if (++deletions.count <= most) deletions.paths.push_back(path);
 }
 
-// What a sweep saw of the side on which files are gone.
+// A sweep's view of the side on which files are gone.
 struct OtherSide {
   std::string_view name, own_name;  // "the bucket", "the directory": where they would be removed
   int64_t files = 0, known = 0;     // all, and those that the link knew there
@@ -337,7 +337,7 @@ class Sweep {
     return state_.commit();
   }
 
-  // What is missing on a side; nullopt: nothing, or some of what the link knew is still there.
+  // The files missing on a side; nullopt: nothing, or some of what the link knew is still there.
   Result<std::optional<MissingFiles>> missing_now(const std::optional<MissingFiles>& before, const Deletions& gone,
                                                   int64_t known) {
     if (gone.count == 0 || known > 0) return std::nullopt;

@@ -181,8 +181,8 @@ class PyWriter {
 
 void register_objects(nb::module_& m) {
   nb::class_<PyReader>(m, "ObjectReader", "An object that is open for reading; use millrace.open.")
-      .def(nb::init<const PathArg&, const std::string&, const std::string&>(), nb::arg("url"),
-           nb::arg("cache") = "", nb::arg("cache_bytes") = "0")
+      .def(nb::init<const PathArg&, const std::string&, const std::string&>(), nb::arg("url"), nb::arg("cache") = "",
+           nb::arg("cache_bytes") = "0")
       .def("read_into", &PyReader::read_into,
            nb::sig("def read_into(self, offset: int, out: bytearray | memoryview) -> int"), nb::arg("offset"),
            nb::arg("out"), "Fills `out` from `offset` on; answers how many bytes there were.")

@@ -12,12 +12,12 @@
 
 namespace millrace {
 
-// The permissions that the file `path` gets with its content; nullopt: it is no stub, or nobody knows. `file` is as
-// stat has it.
+// The permissions that the file `path` gets with its content; nullopt: it is no stub, or they are not known. `file`:
+// from stat().
 using StubMode = std::function<std::optional<uint32_t>(const std::string& path, const ObjectInfo& file)>;
-// Once, before threads read.
+// Sets the function behind stub_mode(). Call it once, before other threads read.
 void set_stub_mode(StubMode mode);
-// What was set says of a file of local storage; nullopt where nothing was.
+// Asks the function that was set about a file of local storage; nullopt without one.
 std::optional<uint32_t> stub_mode(const ObjectInfo& file);
 
 }  // namespace millrace

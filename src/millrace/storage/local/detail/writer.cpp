@@ -81,10 +81,11 @@ Status LocalWriter::check_target() const {
   std::error_code error;
   const std::string leads_to = std::filesystem::read_symlink(path_, error).string();
   if (leads_to.starts_with("/proc/") || leads_to.starts_with("/dev/")) {
-    return fail(ErrorCode::kInvalidArgument,
-                "{} leads to {}, an open file of a process, which cannot be replaced; `millrace cat` writes to standard "
-                "output",
-                path_, leads_to);
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "{} leads to {}, an open file of a process, which cannot be replaced; `millrace cat` writes to standard "
+        "output",
+        path_, leads_to);
   }
   if (options_.condition == WriteOptions::Condition::kIfAbsent) {
     return fail(ErrorCode::kAlreadyExists, "write {}: it exists", path_);
