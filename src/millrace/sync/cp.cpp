@@ -83,12 +83,12 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
 
 }  // namespace
 
-Result<Found> find(const std::string& url, bool prefers_folder) {
+Result<Found> find(const std::string& url, FindAs as) {
   ASSIGN_OR_RETURN(Location location, open_url(url));
   Found found{std::move(location), true, {}};
   if (found.location.key.empty()) return found;
   Storage& storage = *found.location.storage;
-  if (found.location.has_slash && !prefers_folder) {
+  if (found.location.has_slash && as == FindAs::kObject) {
     if (auto marker = storage.stat(found.location.object_key())) {
       return Found{std::move(found.location), false, *std::move(marker)};
     }
@@ -96,10 +96,12 @@ Result<Found> find(const std::string& url, bool prefers_folder) {
   auto object = storage.stat(found.location.key);
   const bool folders = storage.capabilities().folders;
   const auto has_any_below = [&]() -> Result<bool> {
-    ASSIGN_OR_RETURN(const ListPage below, storage.list(prefix_of(found.location), {.max_keys = 1}));
-    return !below.objects.empty() || !below.prefixes.empty();
+    const auto below = storage.list(prefix_of(found.location), {.max_keys = 1});
+    if (!below && below.error().code() == ErrorCode::kUnsupported) return false;  // a web server
+    if (!below) return tl::unexpected<Error>(below.error());
+    return !below->objects.empty() || !below->prefixes.empty();
   };
-  if (object && prefers_folder && !folders) {  // an object store may have both by one name
+  if (object && as == FindAs::kFolder && !folders) {
     ASSIGN_OR_RETURN(const bool is_folder, has_any_below());
     if (is_folder) return found;
   }
@@ -121,7 +123,7 @@ Result<Found> find(const std::string& url, bool prefers_folder) {
 
 Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive, const SyncOptions& options,
                       std::stop_token stop, Progress* progress) {
-  ASSIGN_OR_RETURN(const Found found, find(source, recursive));
+  ASSIGN_OR_RETURN(const Found found, find(source, recursive ? FindAs::kFolder : FindAs::kObject));
   if (!found.is_folder) return cp_object(found, target, options, std::move(stop), progress);
   if (!recursive) {
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive copies what is in it", url_to_show(source));

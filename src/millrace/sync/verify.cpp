@@ -279,9 +279,9 @@ Result<VerifyReport> verify(const std::string& source, const std::string& target
                             std::stop_token stop, Progress* progress) {
   const auto start = Clock::now();
   ASSIGN_OR_RETURN(Found from, find(source));
-  ASSIGN_OR_RETURN(const Found to, find(target, from.is_folder));
+  ASSIGN_OR_RETURN(const Found to, find(target, from.is_folder ? FindAs::kFolder : FindAs::kNamed));
   if (to.is_folder && !from.is_folder) {
-    ASSIGN_OR_RETURN(from, find(source, true));
+    ASSIGN_OR_RETURN(from, find(source, FindAs::kFolder));
   }
   if (from.is_folder != to.is_folder) {
     return fail(ErrorCode::kInvalidArgument, "{} is {}, and {} is {}", source,
