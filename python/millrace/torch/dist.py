@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import os
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) ->
     """
     if rank is None and world_size is None and initialized():
         rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    if rank is None and world_size is None:  # one of them alone is an error
+        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     return _arguments.resolve_rank(rank, world_size)
 
 
