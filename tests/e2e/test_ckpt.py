@@ -120,6 +120,7 @@ def test_prune(millrace: Millrace, tmp_path: Path):
     ran = millrace("ckpt", "prune", root, "--keep-last", 1, "--json")
     assert {each["step"]: each["removed"] for each in ran.objects("prune")} == {20: True, 40: False, 50: False}
     millrace.fails("ckpt", "prune", root, status=2)
+    assert "not a number" in millrace.fails("ckpt", "prune", root, "--older-than", "nan", status=2)
 
 
 def test_prune_by_metric_and_quota(millrace: Millrace, tmp_path: Path):

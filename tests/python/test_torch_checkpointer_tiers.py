@@ -52,6 +52,20 @@ def test_one_that_is_not_closed_goes_while_its_threads_log(tmp_path):
     assert ran.stdout == "gone\n" and "file/tier" in ran.stderr
 
 
+def test_tiers_that_cannot_be(tmp_path):
+    for tiers in ([f"{tmp_path}/root/"], [f"{tmp_path}/x/../root"], [tmp_path / "a", f"{tmp_path}/a/"]):
+        with pytest.raises(ValueError, match="given twice"):
+            mr.torch.Checkpointer(tmp_path / "root", tiers=tiers)
+    for days in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="keep_days"):
+            mr.torch.Checkpointer(tmp_path / "root", keep_days=days)
+    with (
+        mr.torch.Checkpointer(tmp_path / "root", memory_bytes=1000) as checkpointer,
+        pytest.raises(MemoryError, match=r"memory_bytes allows 1\.00 kB for this rank, and a save takes at least"),
+    ):
+        checkpointer.save(1, {"x": torch.ones(100_000)})
+
+
 def test_a_save_goes_to_every_tier(tmp_path):
     near, middle, root = (tmp_path / name for name in ("nvme", "fsx", "root"))
     heard = []

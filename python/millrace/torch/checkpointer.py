@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import functools
 import gc
+import math
 import os
 import secrets
 import threading
@@ -211,6 +212,8 @@ class Checkpointer:
             getattr(self._keep if getattr(tier, name) is None else tier, name)
             for name in ("keep_last", "keep_every", "keep_best", "keep_days")
         )
+        if not 0 <= days < math.inf:
+            raise ValueError(f"keep_days is {days}, not a number of days")
         return last, every, best, *self._best_by, days * 86400, tier.quota_bytes
 
     def _is_node_local(self, url: str) -> bool:
