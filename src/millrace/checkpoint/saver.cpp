@@ -322,7 +322,7 @@ Result<std::unique_ptr<Saver>> Saver::create(Location root, const SaverOptions& 
     RETURN_IF_ERROR(with_context(check_keep_rules(tier.keep), tier.root.url));
     RETURN_IF_ERROR(check_root(tier.root));
     const auto is_same = [&](const Location& other) {
-      return other.storage->name() == tier.root.storage->name() && other.key == tier.root.key;
+      return other.url == tier.root.url || (other.storage == tier.root.storage && other.key == tier.root.key);
     };
     if (is_same(root) || std::any_of(options.tiers.begin() + static_cast<std::ptrdiff_t>(i) + 1, options.tiers.end(),
                                      [&](const TierOptions& each) { return is_same(each.root); }))
