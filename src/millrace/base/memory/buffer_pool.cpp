@@ -88,8 +88,8 @@ std::shared_ptr<MemoryBudget> MemoryBudget::process() {
       if (bytes && *bytes > 0) {
         cap = *bytes;
       } else {
-        log(LogLevel::kWarning, "MILLRACE_MEMORY is \"{}\", not a size like 4GB; half of this machine's memory is used",
-            text);
+        log(LogLevel::kWarning, "MILLRACE_MEMORY is \"{}\", not a size like 4GB; the default is used, {}", text,
+            format_bytes(cap));
       }
     }
     return std::make_shared<MemoryBudget>(cap);

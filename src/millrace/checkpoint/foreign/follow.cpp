@@ -142,8 +142,7 @@ class Follower {
     if (std::ssize(newer_here) < options_.keep_last && told_.insert(step.step).second) {
       log(LogLevel::kWarning,
           "{} is not copied: {} keeps {} newer ones that {} does not have, so the run went back; remove them, or "
-          "follow "
-          "into another folder",
+          "choose another target",
           source_.child(folder_of(step.step)).url, target_.url, newer.size() - newer_here.size(), source_.url);
     }
     return true;
