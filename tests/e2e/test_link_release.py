@@ -45,7 +45,8 @@ class AsNobody:
         # Root's home, where the binary may lie, is closed to others.
         self.binary = folder.parent / f"{folder.name}-millrace"
         shutil.copy(binary, self.binary)
-        self.folder, self.env = folder, env | {"HOME": str(folder)}
+        # Nor may this user write where root's runs keep temporary files.
+        self.folder, self.env = folder, env | {"HOME": str(folder), "TMPDIR": str(folder)}
 
     def __call__(self, *command: object, status: int = 0) -> str:
         done = subprocess.run(timeout=120, **self.started(command))
