@@ -86,6 +86,8 @@ TEST_F(CredentialsTest, WebIdentity) {
   EXPECT_EQ(key(), "WEB");
   home_.write("token", "");
   EXPECT_THAT(error(), HasSubstr("there is no token in"));
+  home_.write(".aws/config", "[default]\nrole_arn = arn:x\nweb_identity_token_file = " + home_.path(".aws") + "\n");
+  EXPECT_THAT(error(), HasSubstr("there is no token in"));  // a folder
 }
 
 TEST_F(CredentialsTest, WhatStsRefusesIsQuotedWithoutSecrets) {

@@ -19,6 +19,7 @@
 #include "millrace/base/hash/crc32c.h"
 #include "millrace/base/hash/crc64nvme.h"
 #include "millrace/base/hash/hash.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/io/io.h"
 #include "millrace/base/io/path.h"
 #include "millrace/base/io/stream_copy.h"
@@ -65,6 +66,12 @@ TEST(Status, ErrnoKeepsItsNumberAndItsMeaning) {
   EXPECT_EQ(errno_error(ENOSPC, "write x").code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(errno_error(ENOSPC, "write x").sys_errno(), ENOSPC);
   EXPECT_THAT(errno_error(EACCES, "open x").to_string(), HasSubstr("open x: Permission denied"));
+}
+
+TEST(Io, ATextThatCannotBeReadIsNoException) {
+  EXPECT_EQ(read_text("/nowhere"), std::nullopt);
+  EXPECT_EQ(read_text("/proc/self"), std::nullopt);  // opens, and then fails to be read
+  EXPECT_THAT(read_text("/proc/self/stat").value_or(""), HasSubstr(fmt::format("{} (", ::getpid())));
 }
 
 TEST(Io, MemoryReaderRefusesToReadPastTheEnd) {

@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "millrace/base/command.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/cli/html_report.h"
@@ -213,10 +212,9 @@ class Examination {
 
   Status read_nccl() {
     for (const std::string& path : args_.nccl) {
-      std::ifstream file(path, std::ios::binary);
-      if (!file) return fail(ErrorCode::kNotFound, "cannot read {}", path);
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
-      std::vector<doctor::NcclRun> runs = doctor::parse_nccl_tests(text, path);
+      const auto text = read_text(path);
+      if (!text) return fail(ErrorCode::kNotFound, "cannot read {}", path);
+      std::vector<doctor::NcclRun> runs = doctor::parse_nccl_tests(*text, path);
       if (runs.empty()) return fail(ErrorCode::kInvalidArgument, "{} holds no table of nccl-tests", path);
       for (doctor::NcclRun& run : runs) {
         if (doctor::link_limit(run, args_.instance).gb_per_s <= 0) {
