@@ -1,4 +1,4 @@
-# millrace_module(<name> [COLD] SOURCES a.cpp ... [DEPS other modules or targets ...] [PRIVATE_DEPS ...] [TESTS a_test.cpp ...] [TEST_DEPS ...])
+# millrace_module(<name> [COLD] SOURCES x.cpp ... [DEPS other modules or targets ...] [PRIVATE_DEPS ...] [TESTS x_test.cpp ...] [TEST_DEPS ...])
 # One static library millrace_<name> and one test program millrace_<name>_tests, whose cases CTest lists one by one.
 # COLD: it waits for people, disks and networks; wheels have it compiled for size.
 function(millrace_module name)

@@ -21,7 +21,8 @@ OUTPUT = {"-o", "-MF", "-MT"}
 NOT_THE_CORE = ("_test", "fake_nvml", "nanobind", "millrace_parquet", "millrace_ffmpeg", "millrace_codecs", "/python/")
 
 
-def cross_command(command: str, compiler: str) -> list[str]:
+def compile_flags(command: str) -> list[str]:
+    """The words of a compile command of g++, without its output files."""
     words = shlex.split(command)
     words = words[next(i for i, word in enumerate(words) if word.endswith("++")) + 1 :]
     kept: list[str] = []
@@ -31,9 +32,13 @@ def cross_command(command: str, compiler: str) -> list[str]:
             skip = not skip
         elif word not in ("-c", "-MD"):
             kept.append(word)
+    return kept
+
+
+def cross_command(command: str, compiler: str) -> list[str]:
     # Behind the cross compiler's own headers, for those that libraries keep by machine (OpenSSL's configuration).
     here = subprocess.run(["gcc", "-print-multiarch"], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    return [compiler, "-fsyntax-only", *kept, "-idirafter", f"/usr/include/{here}"]
+    return [compiler, "-fsyntax-only", *compile_flags(command), "-idirafter", f"/usr/include/{here}"]
 
 
 def is_core(entry: dict[str, str]) -> bool:

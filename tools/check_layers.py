@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the #includes of src/millrace against the levels of the house: a folder includes only lower levels, never a
-peer. Helpers of tests stay out of the product.
+peer. Helpers of tests stay out of the product. The drawing "After" of docs/design/index.md shows these #includes.
 
 Headers in a folder's detail/, and in S3's client/ and object/, are private to it, and some third-party headers stay in
 one folder each, or in two. Of a room in PUBLIC and PARTS other rooms include the headers in PUBLIC only, and each of
@@ -107,8 +107,31 @@ def problems(root: pathlib.Path):
                 yield f"{path}: <{name}> belongs in {ONLY_IN[parts[0]].replace(' ', ' and ')} only"
 
 
+def misdrawn(root: pathlib.Path, page: str):
+    """Rooms whose row in the drawing behind "After:" does not name the rooms that the product's sources include. Every
+    room includes base, and cli and python join all; neither is drawn."""
+    included: dict[str, set[str]] = {}
+    for path in root.rglob("*.*"):
+        here = path.relative_to(root).parts[0]
+        if (
+            here not in ("cli", "python")
+            and path.suffix in (".h", ".cpp", ".inc")
+            and not TESTS.search(path.as_posix())
+        ):
+            rooms = {name.split("/")[1] for name in INCLUDE.findall(path.read_text()) if name.startswith("millrace/")}
+            included.setdefault(here, set()).update(rooms - {here, "base"})
+    after = page.split("\nAfter:", 1)[1]
+    rows = {room: set(names.split(", ")) for room, names in re.findall(r"^    (\w+) +──► (.+)$", after, re.MULTILINE)}
+    for room in sorted(included | rows):
+        has, drawn = (", ".join(sorted(of.get(room, set()))) for of in (included, rows))
+        if has != drawn:
+            yield f"docs/design/index.md: draws {room} ──► {drawn or 'base'}; it includes {has or 'base'}"
+
+
 def main() -> int:
-    found = list(problems(pathlib.Path(__file__).parent.parent / "src/millrace"))
+    house = pathlib.Path(__file__).parent.parent
+    root = house / "src/millrace"
+    found = [*problems(root), *misdrawn(root, (house / "docs/design/index.md").read_text())]
     print(*found, sep="\n", file=sys.stderr) if found else None
     return 1 if found else 0
 

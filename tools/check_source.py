@@ -2,10 +2,12 @@
 """Small rules that no other tool checks: SPDX lines, [[nodiscard]] on what returns a Result, tests that are built, sizes,
 files that are named and exist, phrases that read badly, names of test files, rooms that the map has."""
 
+import io
 import pathlib
 import re
 import subprocess
 import sys
+import tokenize
 
 ROOT = pathlib.Path(__file__).parent.parent
 MAX_LINES = 800
@@ -21,8 +23,10 @@ FOREIGN_FILES = {
     "cuda.h", "fmt/format.h", "linux/magic.h",
     "benchmarks/llama3-8b_h200_202506_trainy-whitefiber.md", "benchmarks/llama3_h100_202412_torchtitan.md",
     "src/lerobot/__init__.py", "tests/golden/X.Y.Z", "tools/merge_datasets.py", "tools/preprocess_data.py",
-    "x.cpp", "x.h", "x_test.cpp",
+    "_test.cpp", "tools/preprocess_data_fast.py", "x.cpp", "x.h", "x_test.cpp",
 }  # fmt: skip
+# What stale_names() reads: pages, and sources for their comments.
+WITH_PROSE = ("*.cpp", "*.h", "*.inc", "*.md", "*.py", "dev", "*.sh", "*.cmake", "*CMakeLists.txt", "*.yml")
 # Phrases in comments, docstrings, pages and texts of the command line that an English reader stumbles over, and the way
 # out. Each is a regular expression.
 PHRASES = {
@@ -36,6 +40,8 @@ PHRASES = {
     r"\bforetold\b|\bforetells\b": "an estimate",
     r"\b[Mm]ore of (?:it|them) is more\b": "say what grows",
 }
+# Comment lines of headers that begin with "What", which hides the subject. There may be fewer: then lower this number.
+MAX_WHAT_LINES = 82
 # Where such a phrase is right: the file and a part of its line.
 ALLOWED_PHRASES = {
     ("tools/check_source.py", ""),
@@ -72,12 +78,21 @@ def problems():
 
 
 def prose(path: pathlib.Path):
-    """The lines of a page or a Python file, or the comments of a source of C++, with their numbers."""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        if path.suffix in (".md", ".py"):
-            yield number, line
-        elif "//" in line and not line.startswith("#include"):
-            yield number, line[line.index("//") :]
+    """The lines of a page, or the comments (and docstrings) of any other source, with their numbers."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        statement = True  # a string that begins a statement is a docstring
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT or (statement and token.type == tokenize.STRING):
+                yield from enumerate(token.string.splitlines(), token.start[0])
+            if token.type not in (tokenize.COMMENT, tokenize.NL):
+                statement = token.type in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT)
+        return
+    begin = {".md": "", ".cpp": "//", ".h": "//", ".inc": "//"}.get(path.suffix, r"(?<!\S)#")
+    for number, line in enumerate(text.splitlines(), 1):
+        found = re.search(begin, line)
+        if found and not line.startswith("#include"):
+            yield number, line[found.start() :]
 
 
 def bad_phrases():
@@ -92,13 +107,21 @@ def bad_phrases():
                     yield f"{name}:{number}: '{found[0]}': {way_out}"
 
 
+def what_lines():
+    """The comment lines of headers that begin with "What", where there are more than before."""
+    headers = [path for path in tracked("src/*.h") if "testing" not in path.relative_to(ROOT).parts]
+    count = sum(line.lstrip().startswith("// What ") for path in headers for line in path.read_text().splitlines())
+    if count > MAX_WHAT_LINES:
+        yield f"src/: {count} comment lines begin with '// What ', more than {MAX_WHAT_LINES}: name the subject"
+
+
 def stale_names():
     """Files that are named in a comment or a page, and are not there."""
     ends = set()
     for path in tracked():
         parts = path.relative_to(ROOT).parts
         ends |= {"/".join(parts[i:]) for i in range(len(parts))}
-    for path in tracked("*.cpp", "*.h", "*.inc", "*.md"):
+    for path in (path for path in tracked(*WITH_PROSE) if "corpus" not in path.parts):  # corpora are not ours
         for number, line in prose(path):
             for name in NAMED_FILE.findall(line):
                 if name not in ends and name not in FOREIGN_FILES:
@@ -124,7 +147,7 @@ def unlisted_rooms():
 
 
 def main() -> int:
-    found = [*problems(), *stale_names(), *bad_phrases(), *shared_names(), *unlisted_rooms()]
+    found = [*problems(), *stale_names(), *bad_phrases(), *what_lines(), *shared_names(), *unlisted_rooms()]
     print(*found, sep="\n", file=sys.stderr) if found else None
     return 1 if found else 0
 

@@ -11,26 +11,10 @@ import concurrent.futures
 import json
 import os
 import pathlib
-import shlex
 import subprocess
 import sys
 
-# Options of g++ for output files, each with a value.
-OUTPUT = {"-o", "-MF", "-MT"}
-
-
-def compile_flags(command: str) -> list[str]:
-    """What a compile command of g++ says, but for its output files and warnings."""
-    words = shlex.split(command)
-    words = words[next(i for i, word in enumerate(words) if word.endswith("++")) + 1 :]
-    kept: list[str] = []
-    skip = False
-    for word in words:
-        if skip or word in OUTPUT:
-            skip = not skip
-        elif word not in ("-c", "-MD") and not word.startswith("-W"):
-            kept.append(word)
-    return kept
+from check_aarch64 import compile_flags
 
 
 def room_of(file: str) -> str:
@@ -50,7 +34,8 @@ def main() -> int:
     ]
 
     def run(entry: dict[str, str]) -> subprocess.CompletedProcess[str]:
-        flags = [word for word in compile_flags(entry["command"]) if word != entry["file"]]
+        words = compile_flags(entry["command"])
+        flags = [word for word in words if word != entry["file"] and not word.startswith("-W")]
         command = [tidy, "--quiet", entry["file"], "--", *flags, "-Wno-everything"]
         return subprocess.run(command, cwd=entry["directory"], capture_output=True, text=True)
 

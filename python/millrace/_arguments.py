@@ -42,6 +42,21 @@ def plain(function: F, name: str | None = None) -> F:
     return call  # type: ignore[return-value]
 
 
+def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
+    """The caller's values; else RANK and WORLD_SIZE, when both are set; else 0 of 1.
+
+    Raises ValueError when only one of the two is given, or they do not fit together.
+    """
+    if (rank is None) != (world_size is None):
+        raise ValueError("give rank and world_size together, or neither")
+    if rank is None or world_size is None:
+        is_set = "RANK" in os.environ and "WORLD_SIZE" in os.environ
+        rank, world_size = (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if is_set else (0, 1)
+    if not 0 <= rank < world_size:
+        raise ValueError(f"rank {rank} of {world_size} ranks")
+    return rank, world_size
+
+
 def plain_methods(cls: type, names: Iterable[str]) -> None:
     """The same for methods of a class of the extension, in place."""
     for name in names:

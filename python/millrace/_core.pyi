@@ -178,7 +178,7 @@ def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *
         dedup: leave out texts that came before in the task.
         min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.
         json_as_text: lines or paragraphs of JSON are meant, instead of being an error.
-        max_invalid: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.
+        max_invalid: refuse a file with more ill-formed UTF-8 sequences per byte than this; 1 takes any.
         replace: write a finished task again when its inputs are others now, instead of raising.
         dry_run: write no file, and estimate the output from a sample.
     Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run
@@ -356,7 +356,9 @@ class PassMachine:
     def moves(self) -> int: ...
 
 def pass_of_worker(start: tuple[int | None, int], last: tuple[int | None, int], is_endless: bool, where: Callable) -> int | None:
-    """The pass that a worker of a DataLoader begins; None: it continues."""
+    """
+    The pass that a worker of a DataLoader begins; None: it continues. Raises RuntimeError (workers have begun with an endless loader before).
+    """
 
 def save_tensors(url: str, tensors: Sequence[tuple[str, str, Sequence[int], Sequence[int], Sequence[int], int]], metadata: Mapping[str, str], durable: bool, threads: int = 0) -> None:
     """
@@ -487,6 +489,9 @@ class Saver:
     def commit(self, step: int, state: str) -> None:
         """Rank 0: commits a step whose parts were all saved by save_part()."""
 
+    def abandon(self, step: int, cause: str) -> None:
+        """Tells the other ranks that this one cannot save the step, and why."""
+
     def continue_from(self, line: Sequence[tuple[str, int]] | None) -> None:
         """
         What the next save continues: [(attempt, step)], the oldest first; None: unknown.
@@ -553,7 +558,7 @@ def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
         filters: rules "+ PATTERN" and "- PATTERN" as rsync reads them; the first that matches decides.
         follow_links: copy what symbolic links lead to, instead of passing them over.
         posix: owner, mode and times go along.
-        records: keep hashes below .millrace/ at the target.
+        records: store hashes in .millrace/ at the target.
         memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.
         headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of
             objects in s3://, instead of the source's, or of the type by a file's name.
@@ -579,7 +584,7 @@ def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filt
         filters, follow_links, posix, records, memory_bytes, headers, metadata, tags: as of cp.
         delete: at the end, delete from the target what the source does not have; never after an error, nor when
             the source has no files.
-        max_delete: delete no file when there would be more than this.
+        max_delete: delete nothing if more files than this would be deleted.
         compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or 'size'.
     Returns, raises: as cp; ValueError when a requested deletion was refused.
     """
@@ -683,7 +688,7 @@ def link_restore(path: str | os.PathLike[str], *, order: Sequence[str | os.PathL
 class ObjectReader:
     """An object that is open for reading; use millrace.open."""
 
-    def __init__(self, url: str, cache: str = '', cache_bytes: str = '0') -> None: ...
+    def __init__(self, url: str | os.PathLike[str], cache: str = '', cache_bytes: str = '0') -> None: ...
 
     def read_into(self, offset: int, out: bytearray | memoryview) -> int:
         """Fills `out` from `offset` on; answers how many bytes there were."""
@@ -705,7 +710,7 @@ class ObjectReader:
 class ObjectWriter:
     """An object that is being written; use millrace.fsspec."""
 
-    def __init__(self, url: str, exclusive: bool = False) -> None: ...
+    def __init__(self, url: str | os.PathLike[str], exclusive: bool = False) -> None: ...
 
     def append(self, data: bytes | bytearray | memoryview) -> None: ...
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace import _core
-from millrace._arguments import plain
+from millrace._arguments import plain, resolve_rank
 from millrace._robot import Frames, Item
 from millrace.loader import PassIterator, SamplePart, Schedule, State
 
@@ -121,7 +121,7 @@ class Loader(PassIterator[Item]):
         [rows], the number of each row's dataset, and 'parts': for each dataset its rows of the batch, in their order, or
         None. The datasets may have unlike features.
     batch_size: frames for each rank; or global_batch_size: frames over all ranks, a multiple of them.
-    epochs, stop, schedule, drop_last, uneven_ranks: as of millrace.Loader.
+    rank, world_size, epochs, stop, schedule, drop_last, uneven_ranks: as of millrace.Loader.
     fill_last: 'repeat' fills up the last batch of an epoch, or of a mixture's pass, with the first frames of that, so that
         every rank has equally many batches of equally many frames; 'row_mask', bool [rows], is False on them. The rows of
         a mixture are those of 'source'.
@@ -143,8 +143,8 @@ class Loader(PassIterator[Item]):
         global_batch_size: int | None = None,
         shuffle: bool = True,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         epochs: int | None = None,
         stop: Literal["endless", "first_empty", "all_empty"] = "endless",
         schedule: Schedule | None = None,
@@ -168,6 +168,7 @@ class Loader(PassIterator[Item]):
             raise ValueError("on_bad: 'raise' or 'quarantine'")
         if prefetch < 1:
             raise ValueError("prefetch: at least 1")
+        rank, world_size = resolve_rank(rank, world_size)
         phases = {0: [source.weight for source in listed], **(schedule or {})} if self._is_mixture else {}
         self._datasets = [source.dataset for source in listed]
         self._frames = [_frames_of(dataset) for dataset in self._datasets]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which fields of samples are read, and what becomes of each: `mr.image(size=224)`, `mr.text()`, ..."""
+"""Which fields of samples are read, and how each is decoded: `mr.image(size=224)`, `mr.text()`, ..."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace import _core
 
 Rule = Literal["stack", "pad", "list"]
 
-#: Name of the array with the lengths of a padded field's rows: the field's name and this.
+#: Suffix that a padded field's name gets for the array of its row lengths.
 LENGTHS = "_lengths"
 
 
@@ -26,9 +26,10 @@ class Field:
     """One field of a batch. Made by image(), array(), raw(), text(), tokens(), integer(), json(), msgpack(), npz() and
     blob(); all of them take these:
 
-    of: the fields of a sample that it is read from, such as "jpg;jpeg;png": the first that a sample has. None: the name
-        under which it is given to SampleLoader.
-    optional: a sample may lack it; a batch then has a list, with None in the gaps. Else such a sample is damaged.
+    of: names of the sample's fields to read, such as "jpg;jpeg;png"; the first one present is used. None: the name that
+        SampleLoader gives the field.
+    optional: True: a sample may lack it; a batch then has a list, with None in the gaps. False: such a sample is
+        damaged.
     """
 
     kind: str
@@ -39,7 +40,7 @@ class Field:
 
     def _spec(self, name: str) -> dict[str, Any]:
         parts = [part.strip().lstrip(".") for part in (self.of or name).split(";")]
-        # Columns have any case, fields of tars lower case.
+        # Names of columns may have any case; fields of tars are lower case.
         sources = list(dict.fromkeys(name for part in parts for name in (part, part.lower())))
         return {"name": name, "sources": sources, "kind": self.kind, "required": not self.optional, **self.options}
 
@@ -58,12 +59,12 @@ def image(
 ) -> Field:
     """A JPEG, PNG or WebP as pixels: [height, width, 3], [height, width] where mode is 'gray'.
 
-    size: (height, width), or one number for both; None: as it is stored, and a batch is a list.
+    size: (height, width), or one number for both; None: the stored size, and a batch is a list.
     fit: how a picture of another shape gets the size: 'crop' takes the largest part in the middle (Pillow's
         ImageOps.fit), 'stretch' all of it, 'pad' all of it with black beside it. Bilinear, as Pillow resizes.
     dtype: 'float32' has values from 0 to 1.
-    reduced: decodes a JPEG at a half, a quarter or an eighth of its size where that is still enough: faster, and a little
-        other pixels.
+    reduced: decodes a JPEG at a half, a quarter or an eighth of its size where that is still enough: faster, with
+        slightly different pixels.
     """
     height, width = (size, size) if isinstance(size, int) else size or (0, 0)
     if size is not None and (height < 1 or width < 1):
@@ -103,7 +104,7 @@ def raw(
     length: int | None = None,
     optional: bool = False,
 ) -> Field:
-    """Bytes that are an array of this dtype and shape, in C order; one side may be -1. `batch` as of array()."""
+    """Bytes that are an array of this dtype and shape, in C order; one side may be -1. `batch` as in array()."""
     options = {
         "dtype": np.dtype(dtype).str, "shape": list(shape), "batch": batch, "pad_value": float(pad_value),
         "length": length or 0,
@@ -129,7 +130,7 @@ def tokens(
     """UTF-8 as token ids, int64, tokenised when it is read: [rows, longest], or [rows, length], padded with `pad_id` and
     cut. The lengths are in the batch as NAME_lengths.
 
-    special_tokens: with those that the tokenizer puts before and behind a text.
+    special_tokens: add those that the tokenizer puts before and after a text.
     """
     if not isinstance(tokenizer, _core.Tokenizer):
         tokenizer = _core.Tokenizer.from_file(os.fspath(tokenizer))
@@ -192,12 +193,12 @@ _BY_EXTENSION: dict[str, Callable[[], Field]] = {
 
 
 def _extension(name: str) -> str:
-    """What a field is by its name: "json" of "meta.json" and of "meta.json.gz"."""
+    """The extension in a field's name: "json" of "meta.json" and of "meta.json.gz"."""
     return name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
 def parser_of(name: str) -> Callable[[Any], Any] | None:
-    """What Python makes of a field that nobody described."""
+    """The parser of a field for which no Field was given."""
     by_extension = _BY_EXTENSION.get(_extension(name))
     return None if by_extension is None else by_extension().parse
 
@@ -217,7 +218,7 @@ Fields = Sequence[str] | Mapping[str, "Field | str | EllipsisType | None"]
 
 
 def resolve_fields(fields: Fields | None, by_extension: bool = True) -> dict[str, Field]:
-    """Each field that was asked for; without `by_extension`, one that nobody described is what its bytes say.
+    """The Field of each requested name. Without `by_extension`, a name without a Field is decoded by its bytes.
     Raises TypeError."""
     plain = field_of if by_extension else _plain
     if fields is None:

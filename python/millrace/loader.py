@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millrace import _core
-from millrace._arguments import plain
+from millrace._arguments import plain, resolve_rank
 from millrace.accounting import Clock, LoaderReport
 
 if TYPE_CHECKING:
@@ -450,6 +450,7 @@ class Loader(PassIterator[Batch]):
     shuffle: True: windows of neighbouring samples, and samples within blocks of windows, which are read together. 'full':
         one permutation of all samples, each of which is read alone; for indexed shards on a disk of the node or in the
         cache, and not for packed rows. False: the order of the shards.
+    rank, world_size: default: RANK and WORLD_SIZE, as torchrun sets them; without these 0 of 1.
     epochs: epochs in a pass: a `for` ends with them, and the next `for` gives the following ones. None: no end.
     stop: when a pass of a mixture ends: 'endless', 'first_empty' (before a dataset would begin its second epoch) or
         'all_empty' (when each has ended its first; the others repeat).
@@ -507,8 +508,8 @@ class Loader(PassIterator[Batch]):
         collate: Literal["pad", "pack", "best_fit"] = "pad",
         shuffle: Shuffle = True,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         epochs: int | None = None,
         stop: Literal["endless", "first_empty", "all_empty"] = "endless",
         schedule: Schedule | None = None,
@@ -533,6 +534,7 @@ class Loader(PassIterator[Batch]):
         on_stall: Literal["warn", "raise"] = "warn",
         numa: bool = True,
     ) -> None:
+        rank, world_size = resolve_rank(rank, world_size)
         tokenizer_hash, id_limit = _tokenizer_facts(tokenizer)
         if vocab_size is not None and vocab_size < id_limit:
             raise ValueError(f"Loader: the tokenizer has ids up to {id_limit - 1}, vocab_size is {vocab_size}")

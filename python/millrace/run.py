@@ -107,14 +107,17 @@ class Run:
         """Records values of a step. Names without a group belong to "train": loss=1.5 is "train/loss".
 
         values: of names that are no Python names: {"valid/loss": 2.0}. A value is a number, or has one
-        (`float(value)`): a tensor of a GPU is waited for. NaN and infinity are kept. Raises TypeError, RuntimeError
-        (closed, or in another process than the one that made it).
+        (`float(value)`): a tensor of a GPU is waited for. NaN and infinity are kept. Raises TypeError, ValueError (a
+        negative step), RuntimeError (closed, or in another process than the one that made it).
         """
         if self._file < 0:
             if self._rank:
                 return
             raise RuntimeError("the run is closed")
-        self._last_step = step = int(step)
+        step = int(step)
+        if step < 0:
+            raise ValueError(f"step is {step}; steps are counted from 0")
+        self._last_step = step
         line = f'{{"step":{step},"time":{time.time():.3f},"train/step":{step}'
         keys = self._keys
         for name, value in more.items() if values is None else {**values, **more}.items():

@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from millrace import _core
+from millrace._arguments import resolve_rank
 from millrace._rows import Files, Settings, resolve_source
 from millrace.fields import LENGTHS, Field, Fields, parser_of, resolve_fields
 from millrace.loader import (
@@ -414,8 +415,8 @@ class SampleLoader(PassIterator[SampleBatch]):
         worker_kind: Literal["thread", "process"] = "thread",
         shuffle: Shuffle = True,
         seed: int = 0,
-        rank: int = 0,
-        world_size: int = 1,
+        rank: int | None = None,
+        world_size: int | None = None,
         epochs: int | None = None,
         stop: Literal["endless", "first_empty", "all_empty"] = "endless",
         schedule: Schedule | None = None,
@@ -434,6 +435,7 @@ class SampleLoader(PassIterator[SampleBatch]):
         on_stall: Literal["warn", "raise"] = "warn",
         numa: bool = True,
     ) -> None:
+        rank, world_size = resolve_rank(rank, world_size)
         resolved = resolve_fields(fields)
         rows = _row_sources(shards, resolved)
         settings = Settings("" if cache is None else os.fspath(cache), str(cache_bytes))

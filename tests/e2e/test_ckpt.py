@@ -120,6 +120,7 @@ def test_prune(millrace: Millrace, tmp_path: Path):
     ran = millrace("ckpt", "prune", root, "--keep-last", 1, "--json")
     assert {each["step"]: each["removed"] for each in ran.objects("prune")} == {20: True, 40: False, 50: False}
     millrace.fails("ckpt", "prune", root, status=2)
+    assert "not a number" in millrace.fails("ckpt", "prune", root, "--older-than", "nan", status=2)
 
 
 def test_prune_by_metric_and_quota(millrace: Millrace, tmp_path: Path):
@@ -153,6 +154,10 @@ def test_advise(millrace: Millrace, tmp_path: Path):
     assert by_name["gp3"]["iops"] == 3000 and by_name["PERSISTENT_2 250"]["gib"] == 1200 and by_name["S3"]["carries"]
     assert by_name["SCRATCH_2"]["write_s"] < 1
     assert "--mtbf" in millrace.fails("ckpt", "advise", root, "--stall", "2s")
+    hopeless = millrace("ckpt", "advise", root, "--stall", "60s", "--mtbf", "1s").out
+    assert "all of the time: failures come too often for it to make progress" in hopeless and " %" not in hopeless
+    for flag, value in (("--mtbf", "0s"), ("--bandwidth", "0GB/s")):
+        assert flag in millrace.fails("ckpt", "advise", root, "--stall", "2s", flag, value, status=2)
 
 
 def test_restore_copies_and_mends(millrace: Millrace, tmp_path: Path):

@@ -119,6 +119,43 @@ def test_restore_after_a_kill(millrace: Millrace):
     assert ran.objects("followed") == [] and ran.object("ckpt_follow")["found"] == 20
 
 
+def test_a_step_that_was_written_again_replaces_its_copy(millrace: Millrace):
+    out, home = millrace.cwd / "out", millrace.cwd / "home"
+    for step in (300, 400):
+        write_checkpoint(out, step)
+    flags = ("--once", "--settle", "0", "--json")
+    millrace("ckpt", "follow", "out", "home", *flags)
+    shutil.rmtree(out / "checkpoint-400")  # the run went back
+    write_checkpoint(out, 400)
+    ran = millrace("ckpt", "follow", "out", "home", *flags)
+    assert [(each["action"], each["step"]) for each in ran.objects("followed")] == [("remove", 400), ("copy", 400)]
+    assert visible_files(home / "checkpoint-400") == visible_files(out / "checkpoint-400")
+    for path in (out / "checkpoint-400").iterdir():
+        os.utime(path)  # newer, with the same content
+    assert millrace("ckpt", "follow", "out", "home", *flags).object("ckpt_follow")["copied"] == 0
+
+
+def test_a_run_that_went_back_is_told(millrace: Millrace):
+    home = millrace.cwd / "home"
+    for step in (300, 400, 500):
+        write_checkpoint(home, step)
+    write_checkpoint(millrace.cwd / "out", 100)
+    ran = millrace("ckpt", "follow", "out", "home", "--once", "--settle", "0", "--keep-last", "3")
+    assert "checkpoint-100 is not copied" in ran.err and "went back" in ran.err
+    assert steps(home) == [300, 400, 500]
+
+
+@pytest.mark.parametrize("flag", ["--restore", "--once"])
+def test_folders_of_accelerate_are_refused(millrace: Millrace, flag: str):
+    folder = millrace.cwd / "out/checkpoint-10"
+    folder.mkdir(parents=True)
+    for name in ("model.safetensors", "optimizer.bin", "random_states_0.pkl"):
+        (folder / name).write_bytes(b"x")
+    ran = millrace("ckpt", "follow", "out", "home", flag, status=1)
+    assert "Accelerate" in ran.err
+    assert len(list(folder.iterdir())) == 3
+
+
 def test_a_folder_without_a_file_goes(millrace: Millrace):
     """As a kill at the end of a removal leaves it; the Trainer would resume from it."""
     out, target = millrace.cwd / "out", millrace.cwd / "home"

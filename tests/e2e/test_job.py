@@ -170,6 +170,29 @@ def test_the_reproduced_failures_happen_and_are_found(millrace: Millrace, slurm:
     assert slurm.job(job)["ExitCode"] == "127:0"
 
 
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--name", "a/b"],
+        ["--signal", 70000],
+        ["--gpu-type", "h200:8"],
+        ["--log-dir", "/fsx/%j"],
+        ["--mount", "/a:/b"],
+        ["--mem", "-5G"],
+        ["--mem", "much"],
+        ["--mem", 0],
+    ],
+)
+def test_what_sbatch_would_refuse_is_wrong_usage(millrace: Millrace, flags: list):
+    assert flags[0] in millrace.fails("job", "new", "train", "--shared", *flags, "--", "train.py", status=2)
+
+
+def test_more_tasks_than_arrays_have_are_noted(millrace: Millrace):
+    shards = ("job", "new", "preprocess", "--input", "a", "--tokenizer", "t", "--output", "o", "--tasks")
+    assert "more than the 1001" in millrace(*shards, 2000).err
+    assert "1001" not in millrace(*shards, 1001).err
+
+
 def test_a_training_without_gpus_is_monitored_when_asked(millrace: Millrace):
     for flags, monitored in (([], False), (["--monitor", 5], True)):
         script = millrace("job", "new", "train", "--nodes", 2, "--gpus", 0, *flags, "--", "train.py").out

@@ -489,6 +489,86 @@ def test_without_slurm_the_rest_is_checked(millrace: Millrace, tmp_path: Path):
     assert "is missing" in found["JC01"]["message"]
 
 
+@pytest.fixture
+def alone(millrace: Millrace, tmp_path: Path) -> Millrace:
+    """The binary on a machine without Slurm."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/env").symlink_to("/usr/bin/env")
+    clean = {name: value for name, value in millrace.env.items() if not name.startswith(("SBATCH", "HF_", "NCCL"))}
+    millrace.env = clean | {"PATH": str(tmp_path / "bin"), "HOME": str(tmp_path)}
+    return millrace
+
+
+MADE = {
+    "a copy in a step": "srun cp -r /fsx/data {}/data\nsrun python train.py --data {}/data",
+    "a copy of a part": "cp /fsx/a.tar {}/data/a.tar\nsrun python train.py --data {}/data",
+    "a sync": "srun --ntasks=2 --ntasks-per-node=1 millrace sync s3://b/x {}/x\npython train.py --shards {}/x",
+    "shards": "millrace prepare /fsx/raw --tokenizer t.json --out {}/D\nsrun python train.py --data {}/D",
+    "an archive": "timeout 60 tar -xf /fsx/a.tar -C {}/d\nsrun python train.py --data-dir {}/d/train",
+    "a download": "hf download me/set --local-dir={}/d\nsrun python train.py --data-path {}/d",
+    "a program": "bash stage.sh {}/d\nsrun python train.py --data-path {}/d",
+    "a redirection": "cat /fsx/*.jsonl > {}/all.jsonl\nsrun python train.py --train-data {}/all.jsonl",
+    "names": "python preprocess.py --output-prefix {}/my\nsrun python train.py --data-path {}/my_text_document",
+    "another folder": "cd {}\nsrun python train.py --data-path data",
+}
+
+
+@pytest.mark.parametrize("body", MADE.values(), ids=MADE.keys())
+def test_data_that_the_script_itself_makes(alone: Millrace, tmp_path: Path, body: str):
+    body = body.replace("{}", str(tmp_path / "local"))
+    checked = check(alone, script(tmp_path, body, "--time=5", "--output=/dev/null"))
+    assert "JC10" not in checked.found and "line 4 of the script" in checked.unknown("data")
+    later = "\n".join(reversed(body.split("\n")))
+    assert "JC10" in found_by(alone, script(tmp_path, later, "--time=5", "--output=/dev/null"))
+
+
+def test_data_that_job_new_stages(alone: Millrace, tmp_path: Path):
+    path = tmp_path / "job.sbatch"
+    stage = f"--stage=s3://b/x={tmp_path}/local/x"
+    alone("job", "new", "train", stage, "--out", path, "--", "train.py", "--shards", tmp_path / "local/x")
+    checked = check(alone, path)
+    assert "JC10" not in checked.found and "may make it" in checked.unknown("data")
+
+
+def test_paths_of_a_container_are_those_of_its_mounts(alone: Millrace, tmp_path: Path):
+    path, image = tmp_path / "job.sbatch", tmp_path / "a.sqsh"
+    image.touch()
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/shard.txt").touch()
+    new = ("job", "new", "train", "--image", image, f"--mount={tmp_path}/src:/data", "--out", path, "--", "train.py")
+    alone(*new, "--data", "/data/shard.txt", "--checkpoint-dir", "/data/out", "--valid", "/other/set")
+    checked = check(alone, path)
+    assert "JC10" not in checked.found
+    assert f"{tmp_path}/src/shard.txt: a file" in checked.evidence("data")
+    assert "/other/set: a path of the container" in checked.unknown("data")
+    assert checked.unknown("checkpoints").startswith(f"{tmp_path}/src/out: ")
+    alone(*new, "--data", "/data/none")
+    assert f"{tmp_path}/src/none: " in found_by(alone, path)["JC10"]["message"]
+
+
+def test_names_and_lists_of_data(alone: Millrace, tmp_path: Path):
+    for name in ("A_text_document", "B_text_document"):
+        (tmp_path / f"{name}.bin").touch()
+        (tmp_path / f"{name}.idx").touch()
+    for name in ("a.jsonl", "b.jsonl", "x.txt"):
+        (tmp_path / name).touch()
+    body = f"""srun python pretrain_gpt.py --data-path 0.3 {tmp_path}/A_text_document 0.7 {tmp_path}/B_text_document
+python train.py --train-data a.jsonl,b.jsonl
+python train.py --data {tmp_path}/a.jsonl::{tmp_path}/x.txt
+python train.py --shards 'pipe:aws s3 cp s3://b/{{00..99}}.tar -'"""
+    checked = check(alone, script(tmp_path, body, "--time=5", "--output=/dev/null"))
+    assert "JC10" not in checked.found
+    assert checked.evidence("data").count("the .bin and .idx of Megatron") == 2
+    for name in ("a.jsonl", "b.jsonl", "x.txt"):
+        assert f"{tmp_path}/{name}: a file" in checked.evidence("data")
+    assert "pipe:aws" in checked.unknown("data")
+    (tmp_path / "B_text_document.idx").unlink()
+    (tmp_path / "b.jsonl").unlink()
+    found = alone("job", "check", tmp_path / "job.sbatch", "--json", status=3).objects("lint")
+    said = {each["message"].removeprefix(f"{tmp_path}/").split(":")[0] for each in found if each["rule"] == "JC10"}
+    assert said == {"B_text_document", "b.jsonl"}
+
+
 def test_submit_checks_first(jobs: Millrace, tmp_path: Path):
     path = script(tmp_path, "true", "--time=5", "--output=none/%j.log")
     said = jobs.fails("job", "submit", path)

@@ -82,6 +82,49 @@ def test_what_sbatch_refuses_is_said_before(attempt, case: str):
     assert ("SB34" if case in OF_LINES else "SB43") in trial.rules
 
 
+WRONG_VALUES = [
+    "--mem=4GiB", "--mem=1.5G", "--mem=x", "--mem-per-cpu=1.5G", "--mem-per-gpu=1GiB", "--tmp=10GiB",
+    "--gres=gpu=2", "--gpus=2x", "--gpus=h200:x", "--gpus-per-node=2x", "--array=5-1", "--array=abc", "--array=1-5:0",
+    "--signal=FOO@60", "--signal=USR1@70000", "--signal=@60", "--signal=USR1@x", "--signal=WINCH@60", "--exclusive=yes",
+    "--nodes=1,2", "--nodes=x", "--nodes=1-2-3", "--cpus-per-task=0", "--ntasks=0", "--dependency=foo:1",
+    "--dependency=afterok", "--dependency=afterok:x", "--kill-on-invalid-dep=true", "--wait-all-nodes=2",
+    "--distribution=foo", "--distribution=plane", "--distribution=block:foo", "--hint=foo", "--begin=xx",
+    "--begin=now+1x", "--deadline=foo", "--mail-type=FOO", "--partition=",
+]  # fmt: skip
+RIGHT_VALUES = [
+    "--mem=4GB", "--mem=4g", "--mem=0", "--mem=100", "--tmp=0", "--gres=gpu:h200:2", "--gres=none", "--gres=gres:gpu:1",
+    "--gpus=h200:2", "--gpus-per-node=h200", "--array=1,3,5-9:2%2", "--array=[1-4]", "--signal=RB:SIGUSR1@60",
+    "--signal=10@60", "--signal=usr1", "--signal=USR1@0", "--exclusive", "--exclusive=USER", "--nodes=1-2",
+    "--dependency=singleton", "--dependency=after:1+5", "--dependency=afterok:1?afterany:2", "--dependency=AFTEROK:1",
+    "--dependency=afternotok:1_2", "--kill-on-invalid-dep=Yes", "--wait-all-nodes=1", "--distribution=plane=4",
+    "--distribution=*:block", "--distribution=block:block:fcyclic", "--distribution=Block,NoPack",
+    "--hint=compute_bound,nomultithread", "--begin=now+1hour", "--begin=16:00", "--begin=teatime", "--begin=010130",
+    "--begin=2030-01-01T00:00:00", "--deadline=now+2hours", "--mail-type=end,FAIL", "--mail-type=TIME_LIMIT_80",
+]  # fmt: skip
+
+
+def test_values_are_judged_as_sbatch_judges_them(millrace: Millrace, slurm: Slurm, tmp_path: Path):
+    script = tmp_path / "job.sbatch"
+    for value in WRONG_VALUES + RIGHT_VALUES:
+        script.write_text(f"#!/bin/bash\n#SBATCH --time=5\n#SBATCH {value}\nsrun hostname\n")
+        command = ["sbatch", "--test-only", script]
+        done = subprocess.run(command, env=clean_env(slurm), capture_output=True, text=True, timeout=60)
+        found = millrace("job", "lint", script, "--json", "--fail-on", "never").objects("lint")
+        said = [each for each in found if each["rule"] == "SB34" and each["severity"] == "error"]
+        assert bool(done.returncode) == bool(said) == (value in WRONG_VALUES), (value, done.stderr, found)
+
+
+def test_scripts_that_are_none(millrace: Millrace, slurm: Slurm, tmp_path: Path):
+    script = tmp_path / "job.sbatch"
+    for text in ("", "\n \n", "\ufeff#!/bin/bash\n#SBATCH --time=5\nsrun hostname\n"):
+        script.write_text(text)
+        done = subprocess.run(
+            ["sbatch", "--test-only", script], env=clean_env(slurm), capture_output=True, text=True, timeout=60
+        )
+        found = millrace("job", "lint", script, "--json", "--fail-on", "never").objects("lint")
+        assert done.returncode and ("SB32", 1, "error") in {(f["rule"], f["line"], f["severity"]) for f in found}, text
+
+
 TAKEN = ["--tasks-per-node=2", "--power=level", "--context=x", "--nodes=2 --ntasks=8 --ntasks-per-node=4", "--mem=1G"]
 
 

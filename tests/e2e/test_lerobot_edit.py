@@ -502,6 +502,17 @@ def test_what_is_wrong_with_a_source_is_said(millrace: Millrace):
     assert "[LR001]" in refused(lambda root: (root / "meta/info.json").write_text("{"))
 
 
+def test_a_missing_video_is_found_before_anything_is_made(millrace: Millrace):
+    demo(millrace, "good", "--version", "2.1", "--episodes", 3, "--cameras", 1, "--codec", "h264", "--fps", 10)
+    videos = f"videos/chunk-000/{CAMERAS[0]}"
+    for number in (1, 2):
+        (millrace.cwd / f"good/{videos}/episode_{number:06}.mp4").unlink()
+    for flags in (["--dry-run"], []):
+        said = millrace.fails("lerobot", "convert", "good", "new", "--to", "3.0", *flags)
+        assert f"{videos}/episode_000001.mp4 is missing, and so are 1 more" in said
+        assert not (millrace.cwd / "new.partial").exists()
+
+
 def psnr(a: bytes, b: bytes) -> float:
     error = np.square(np.frombuffer(a, np.uint8).astype(float) - np.frombuffer(b, np.uint8)).mean()
     return 100 if error == 0 else 10 * np.log10(255**2 / error)

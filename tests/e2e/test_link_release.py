@@ -45,7 +45,8 @@ class AsNobody:
         # Root's home, where the binary may lie, is closed to others.
         self.binary = folder.parent / f"{folder.name}-millrace"
         shutil.copy(binary, self.binary)
-        self.folder, self.env = folder, env | {"HOME": str(folder)}
+        # Nor may this user write where root's runs keep temporary files.
+        self.folder, self.env = folder, env | {"HOME": str(folder), "TMPDIR": str(folder)}
 
     def __call__(self, *command: object, status: int = 0) -> str:
         done = subprocess.run(timeout=120, **self.started(command))
@@ -95,6 +96,16 @@ def test_released_files_give_errors_and_never_zeros(binary: str, s3: S3, nobodys
         assert info.st_blocks * 512 < 64 << 10 and info.st_size == 3 << 20 and info.st_mode & 0o777 == 0
         assert info.st_mtime_ns == before["part-0/shard-0.tar"].st_mtime_ns
         assert "Permission denied" in run("cat", directory / "part-0/shard-0.tar", status=1)
+        # A copy gets the permissions that the file has with its content.
+        run("millrace", "cp", "-r", directory / "part-0", nobodys_folder / "copy", "--posix")
+        assert (nobodys_folder / "copy/shard-0.tar").stat().st_mode & 0o777 == 0o640
+        bucket = s3.bucket()
+        for copied in (1, 0):
+            told = run("millrace", "sync", directory / "part-0", f"s3://{bucket}/copy", "--posix", "--json")
+            summary = next(line for line in told.splitlines() if '"transfer_summary"' in line)  # beside stderr's lines
+            assert json.loads(summary)["copied_files"] == copied, told
+        head = s3.client.head_object(Bucket=bucket, Key="copy/shard-0.tar")
+        assert int(head["Metadata"]["file-permissions"], 8) & 0o777 == 0o640
         run("millrace", "link", "run", "one", "--once")  # sends the change, and not the stub
         assert "1 file" in run("millrace", "link", "status")
         run("millrace", "link", "release", directory / "part-1")
@@ -214,6 +225,14 @@ def test_lazy_imports_have_no_content_until_it_is_needed(binary: str, s3: S3, no
         put("folder/2.tar", other)
         told = run("millrace", "cp", directory / "folder/2.tar", nobodys_folder / "copy", status=1)
         assert "only in the bucket" in told and "link restore" in told, told
+        # What asks for the content of the file itself says why it has none.
+        run("mkdir", "-p", nobodys_folder / "other/folder")
+        run("cp", nobodys_folder / "copy", nobodys_folder / "other/folder/0.tar")
+        for told in (
+            run("millrace", "verify", directory, nobodys_folder / "other", status=3),
+            run("millrace", "sync", directory, nobodys_folder / "other", "--checksum", status=1),
+        ):
+            assert "as a released file of a link" in told and "link restore" in told, told
 
         # A stub follows its object: changed, and removed.
         content["folder/2.tar"] = random.Random(9).randbytes(3 << 20)
@@ -232,6 +251,20 @@ def test_lazy_imports_have_no_content_until_it_is_needed(binary: str, s3: S3, no
         run("millrace", "link", "run", "one", "--once")
         assert (directory / "folder/0.tar").read_bytes() == b"new"
         assert run("millrace", "link", "run", "one", "--once") == ""
+
+        # A link whose directory is gone can be forgotten.
+        put("late", b"x" * 9000)
+        run("millrace", "link", "run", "one", "--once")
+        run("rm", "-rf", directory)
+        assert "link rm --force one" in run("millrace", "link", "rm", "one", status=1)
+        run("millrace", "link", "rm", "--force", "one")
+        assert s3.client.head_object(Bucket=bucket, Key="data/late")["ContentLength"] == 9000
+        # A folder of another user above it is an error that names it.
+        run("mkdir", directory)
+        if os.geteuid() == 0:
+            (nobodys_folder / ".millrace").mkdir(0o700)
+            told = run("millrace", "link", "add", directory, f"s3://{bucket}/data", status=1)
+            assert "look for" in told and "Permission denied" in told and "filesystem error" not in told, told
     finally:
         run.binary.unlink()
 

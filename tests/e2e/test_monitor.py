@@ -100,6 +100,12 @@ def test_too_short_an_interval_is_refused():
     assert "10ms or more" in done.stderr
 
 
+@pytest.mark.parametrize("address", ["99999", "127.0.0.1:65536", "99999999999999999999"])
+def test_a_port_that_there_is_not_is_wrong_usage(address: str):
+    done = subprocess.run([BINARY, "monitor", "--listen", address], capture_output=True, text=True, timeout=20)
+    assert done.returncode == 2 and "is no port" in done.stderr
+
+
 def get(address, path="/metrics", method="GET"):
     connection = http.client.HTTPConnection(address, timeout=10)
     connection.request(method, path)

@@ -177,6 +177,16 @@ def jsonl_with_trouble(rng: random.Random, count: int) -> tuple[bytes, list[str]
     return data, good, bad
 
 
+@pytest.mark.parametrize("name", ["sh{1,2}", "sh[1]", "a*"])
+def test_names_that_look_like_patterns(millrace: Millrace, tokenizer: Path, tmp_path: Path, name: str):
+    (tmp_path / f"{name}.txt").write_text("one\ntwo\n")
+    assert prepared(millrace, f"{name}.txt", out=name) == ["one", "two"]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / name).mkdir()
+    (tmp_path / f"in/{name}/x.txt").write_text("three\n")
+    assert prepared(millrace, f"in/{name}", out="below") == ["three"]
+
+
 def test_bad_documents_go_to_the_ledger(millrace: Millrace, tokenizer: Path, tmp_path: Path, seeded):
     data, good, bad = jsonl_with_trouble(seeded, 1500)
     (tmp_path / "a.jsonl").write_bytes(data)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -15,6 +16,20 @@ def commands() -> list[str]:
     block = (REPOSITORY / "README.md").read_text().split("## Try it\n")[1].split("    ./dev demo ")[1]
     lines = block.split("\n\n")[0].splitlines()[1:]
     return [line.strip() for line in lines if line.startswith("    millrace ")]
+
+
+def test_the_numbers_of_rules_are_those_of_the_lists(millrace: Millrace):
+    """`millrace VERB ...  # N rules`."""
+    found = {}
+    for line in (REPOSITORY / "README.md").read_text().splitlines():
+        command, _, comment = line.strip().partition("#")
+        if count := re.search(r"\b(\d+) rules", comment):
+            verb = re.match(r"millrace ((?:doctor|env|job|cluster|lerobot)(?: lint| validate)?)", command)
+            assert verb, line
+            listed = millrace(*verb[1].split(), "--rules").out
+            found[verb[1]] = (int(count[1]), len(re.findall(r"^- rule: ", listed, re.MULTILINE)))
+    assert {"doctor", "cluster lint", "lerobot validate"} <= found.keys()
+    assert all(said == listed for said, listed in found.values()), found
 
 
 def test_the_first_commands_run_as_they_stand(millrace: Millrace, tmp_path: Path):

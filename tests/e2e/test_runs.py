@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -61,6 +63,15 @@ def test_what_was_submitted_is_compared_too(millrace: Millrace, folder: Path, tm
     cost = millrace("runs", "show", folder / "a", "--instance", "p5e.48xlarge", "--json").object("training_run")
     assert cost["cost_usd"] > 8
     assert "no price of none" in millrace.fails("runs", "show", folder / "a", "--instance", "none")
+    assert "--price" in millrace.fails("runs", "show", folder / "a", "--price", "-3", status=2)
+
+
+def test_names_of_values_are_cells_of_csv(millrace: Millrace, tmp_path: Path):
+    names = ["loss, train", 'the "best"', "two\nlines"]
+    record(tmp_path / "a", "a", 0.1, {"step": 2, "time": 1795581832.0} | {name: 0.5 for name in names})
+    rows = list(csv.reader(io.StringIO(millrace("runs", "export", tmp_path / "a").out, newline="")))
+    assert set(rows[0]) == {"step", "train/loss", "train/step", *names}
+    assert [len(row) for row in rows] == [6, 6, 6] and rows[2][0] == "2"
 
 
 def test_what_is_no_run_is_said(millrace: Millrace, folder: Path):

@@ -479,3 +479,39 @@ def test_times_that_64_bits_of_nanoseconds_do_not_hold(millrace: Millrace, tmp_p
     # One nanosecond is another time.
     os.utime(tmp_path / "dst" / "x", ns=(time_ns + 1, time_ns + 1))
     assert ("copy", "x") in actions(millrace("sync", "src", "dst", "--posix", "--json", "--dry-run"))
+
+
+def test_a_parent_is_what_the_system_says(millrace: Millrace):
+    cwd = millrace.cwd
+    for folder in ("releases/v2", "releases/data", "data"):
+        (cwd / folder).mkdir(parents=True)
+    (cwd / "current").symlink_to("releases/v2")
+    (cwd / "releases/data/f").write_text("wanted")
+    (cwd / "data/f").write_text("precious")
+    assert millrace("cat", "current/../data/f").out == "wanted"
+    assert millrace("cat", "releases/v2/../data/f").out == "wanted"
+    millrace("rm", "current/../data", "-r")
+    assert (cwd / "data/f").read_text() == "precious" and not (cwd / "releases/data/f").exists()
+    millrace("sync", "data", "current/../new")
+    assert (cwd / "releases/new/f").read_text() == "precious" and not (cwd / "new").exists()
+    (cwd / "loop").symlink_to("loop")
+    assert "loop/.." in millrace.fails("cat", "loop/../x")
+
+
+def test_folders_overlap_behind_a_link_too(millrace: Millrace):
+    (millrace.cwd / "real/sub").mkdir(parents=True)
+    (millrace.cwd / "real/f").write_text("x")
+    (millrace.cwd / "inner").symlink_to("real/sub")
+    assert "overlap" in millrace.fails("sync", "real", "inner")
+
+
+def test_no_file_replaces_standard_output(millrace: Millrace, tmp_path: Path):
+    (millrace.cwd / "f").write_text("x")
+    (millrace.cwd / "so").symlink_to("/proc/self/fd/1")
+    os.mkfifo(millrace.cwd / "pipe")
+    with (tmp_path / "redirected").open("w") as out:
+        words = [millrace.binary, "cp", "f", "so"]
+        ran = subprocess.run(words, cwd=millrace.cwd, stdout=out, stderr=subprocess.PIPE, text=True, check=False)
+    assert ran.returncode == 1 and "so leads to /proc/self/fd/1" in ran.stderr
+    assert (millrace.cwd / "so").is_symlink()
+    assert "pipe is a device, pipe or socket" in millrace.fails("cp", "f", "pipe")

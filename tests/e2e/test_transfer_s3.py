@@ -163,6 +163,21 @@ def test_between_buckets_and_delete(cloud: Millrace, bucket: str, tree: dict, tm
     assert cloud("ls", f"s3://{bucket}", "--recursive", "--hidden").out == ""
 
 
+def test_an_object_and_a_folder_of_one_name(cloud: Millrace, bucket: str, s3, tree: dict, tmp_path: Path):
+    url = f"s3://{bucket}/both"
+    cloud("sync", "src", url)
+    cloud("cp", "src/a", url)
+    assert cloud("cat", url).out == "1"
+    cloud("cp", url, "one")
+    assert (tmp_path / "one").read_bytes() == b"1"
+    cloud("cp", url, "all", "-r")
+    assert read(tmp_path / "all") == tree
+    cloud("verify", "src", url)
+    cloud("verify", url, "src")
+    cloud("rm", url, "-r")
+    assert s3_content(s3, bucket, "both") == {"both": b"1"}
+
+
 def test_keys_that_are_no_paths(cloud: Millrace, bucket: str, s3, tmp_path: Path):
     for key in ("k/a", "k/a/b", "k/c//d", "k/../e", "k/dir/", "k/x/", "k/ok"):
         s3.client.put_object(Bucket=bucket, Key=key, Body=b"x" if key != "k/dir/" else b"")

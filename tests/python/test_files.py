@@ -51,6 +51,21 @@ def test_sync_and_verify(tree: Path, tmp_path: Path):
         mr.sync(str(tree), str(dst), compare="guess")
 
 
+def test_names_that_are_not_utf8(tree: Path, tmp_path: Path):
+    odd = os.fsdecode(b"bad-\xff.bin")
+    (tree / odd).write_bytes(b"odd")
+    paths = [entry["path"] for entry in mr.ls(tree)]
+    assert odd in [os.path.basename(path) for path in paths]
+    (tmp_path / "empty").mkdir()
+    assert odd in mr.verify(tree, tmp_path / "empty")["differences"]
+    mr.cp(tree / odd, tmp_path / "copy")
+    with mr.open(str(tree / odd)) as file:
+        assert file.read() == b"odd"
+    assert (tmp_path / "copy").read_bytes() == b"odd"
+    with pytest.raises(FileNotFoundError, match=r"gone-\\xff"):
+        mr.cp(tree / os.fsdecode(b"gone-\xff"), tmp_path / "copy")
+
+
 def test_stage(tree: Path, tmp_path: Path):
     report = mr.stage(str(tree), str(tmp_path / "to"), sample="a", sample_dir=str(tmp_path / "kept"))
     assert report["objects"] == report["copied_files"] and report["sample"] == "a"

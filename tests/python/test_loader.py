@@ -115,6 +115,22 @@ def test_resume_on_another_number_of_ranks(dataset, collate):
     assert first + rest == whole
 
 
+def test_ranks_of_torchrun_share_the_samples(dataset, monkeypatch):
+    rows = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", "2")
+        with mr.Loader(dataset.tars, batch_size=2, seq_len=32, epochs=1, drop_last=False) as loader:
+            rows.append(sum(len(batch["input_ids"]) for batch in loader))
+        with mr.SampleLoader(dataset.tars, batch_size=2, epochs=1, drop_last=False) as loader:
+            rows.append(sum(len(batch["__key__"]) for batch in loader))
+    with mr.Loader(dataset.tars, batch_size=2, seq_len=32, epochs=1, drop_last=False, rank=0, world_size=1) as loader:
+        whole = sum(len(batch["input_ids"]) for batch in loader)
+    assert rows[0] + rows[2] == rows[1] + rows[3] == whole and 0 < rows[0] < whole
+    with pytest.raises(ValueError, match="together"):
+        mr.Loader(dataset.tars, batch_size=2, seq_len=32, rank=0)
+
+
 def test_arrays_own_their_memory(dataset):
     loader = mr.Loader(dataset.tars, batch_size=4, seq_len=32, memory_bytes=8 << 20)
     kept = [next(loader)["input_ids"] for _ in range(100)]

@@ -183,7 +183,7 @@ def test_provenance_of_a_filled_step(dataset):
 def test_what_cannot_be_filled_is_refused(dataset):
     for arguments, message in [
         (dict(fill_last="zeros", batch_size=2), "'pad', 'repeat' or None"),
-        (dict(fill_last="pad", global_batch_size=3, world_size=2, uneven_ranks=True), "equally many rows"),
+        (dict(fill_last="pad", global_batch_size=3, rank=0, world_size=2, uneven_ranks=True), "equally many rows"),
     ]:
         with pytest.raises(ValueError, match=message):
             mr.Loader(dataset.tars, seq_len=16, **arguments)

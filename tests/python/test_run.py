@@ -230,6 +230,8 @@ def test_a_sink_that_fails_is_named_and_left_out(tmp_path: Path, caplog: pytest.
     run.log(1, loss=1)
     run.flush()
     run.log(2, loss=1)
+    with pytest.raises(ValueError, match="step is -1"):
+        run.log(-1, loss=1)
     run.close()
     assert [each.message for each in caplog.records] == ["no more values go to broken: OSError: no network"]
     with pytest.raises(ValueError, match="tensorboard, wandb or mlflow"):

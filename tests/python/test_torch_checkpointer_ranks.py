@@ -83,6 +83,16 @@ def two_ranks(rank, port, root):
         local = [value.to_local() if hasattr(value, "to_local") else value for value in model.state_dict().values()]
         mine = [value.to_local() if hasattr(value, "to_local") else value for value in again.state_dict().values()]
         assert bits(local) == bits(mine)
+
+        # A rank that cannot even begin tells the other.
+        if rank == 1:
+            with pytest.raises(TypeError, match="set"):
+                checkpointer.save(4, {"rng": mr.torch.PerRank({1})})
+        else:
+            with pytest.raises(Exception, match=r"rank 1.*TypeError.*set"):
+                checkpointer.save(4, {"rng": mr.torch.PerRank({"a": 1})}).wait(60)
+        torch.distributed.barrier()
+        checkpointer.save(5, {"rng": mr.torch.PerRank({"a": rank})}).wait(60)
         if rank == 0:
             compiled = mr.torch.state.encode({"model": torch.compile(TinyModel())}, 0)
             assert compiled.boxes.keys() == mr.torch.state.encode({"model": TinyModel()}, 0).boxes.keys()

@@ -5,6 +5,8 @@ import logging
 import os
 import shutil
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -32,6 +34,36 @@ def same(a, b):
 
 def steps_of(folder):
     return [info["step"] for info in mr._core.list_steps(str(folder))]
+
+
+FORGOTTEN = """
+import sys, torch, millrace as mr
+checkpointer = mr.torch.Checkpointer(sys.argv[1], tiers=[sys.argv[2]], tier_timeout=300)
+checkpointer.save(1, {"x": torch.ones(1000)})
+del checkpointer
+print("gone")
+"""
+
+
+def test_one_that_is_not_closed_goes_while_its_threads_log(tmp_path):
+    (tmp_path / "file").write_text("no folder")  # so the tier fails, with a warning
+    words = [sys.executable, "-c", FORGOTTEN, str(tmp_path / "root"), str(tmp_path / "file/tier")]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=240, check=True)
+    assert ran.stdout == "gone\n" and "file/tier" in ran.stderr
+
+
+def test_tiers_that_cannot_be(tmp_path):
+    for tiers in ([f"{tmp_path}/root/"], [f"{tmp_path}/x/../root"], [tmp_path / "a", f"{tmp_path}/a/"]):
+        with pytest.raises(ValueError, match="given twice"):
+            mr.torch.Checkpointer(tmp_path / "root", tiers=tiers)
+    for days in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="keep_days"):
+            mr.torch.Checkpointer(tmp_path / "root", keep_days=days)
+    with (
+        mr.torch.Checkpointer(tmp_path / "root", memory_bytes=1000) as checkpointer,
+        pytest.raises(MemoryError, match=r"memory_bytes allows 1\.00 kB for this rank, and a save takes at least"),
+    ):
+        checkpointer.save(1, {"x": torch.ones(100_000)})
 
 
 def test_a_save_goes_to_every_tier(tmp_path):

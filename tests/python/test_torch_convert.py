@@ -55,6 +55,32 @@ def test_safetensors_reads_an_export_and_an_import_gives_it_back(tmp_path):
     assert bits(other.state_dict()) == bits(plain.state_dict())
 
 
+def test_an_export_replaces_an_earlier_one(tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    for step in (1, 2):
+        saved(tmp_path / "run", step, {"model": torch.nn.Linear(40, 9)})
+    out = tmp_path / "out"
+
+    def names():
+        return sorted(path.name for path in out.iterdir())
+
+    ckpt("export", tmp_path / "run", out, "--step", 1)
+    assert names() == ["model.safetensors"]
+    (out / "config.json").write_text("{}")
+    ckpt("export", tmp_path / "run", out, "--step", 2, "--max-file-size", "200B")
+    index = json.loads((out / "model.safetensors.index.json").read_text())
+    assert names() == sorted({*index["weight_map"].values(), "config.json", "model.safetensors.index.json"})
+    ckpt("export", tmp_path / "run", out, "--step", 1)
+    assert names() == ["config.json", "model.safetensors"]
+    # One that fails half-way leaves no index over files of two steps.
+    ckpt("export", tmp_path / "run", out, "--step", 2, "--max-file-size", "200B")
+    (out / "model-00002-of-00002.safetensors").unlink()
+    (out / "model-00002-of-00002.safetensors").mkdir()
+    ckpt("export", tmp_path / "run", out, "--step", 1, "--max-file-size", "200B", status=1)
+    assert "model.safetensors.index.json" not in names()
+    assert safetensors.load_file(out / "model-00001-of-00002.safetensors")
+
+
 def test_transformers_loads_and_generates(tmp_path):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed (./dev check frameworks)")
     torch.manual_seed(0)
@@ -126,8 +152,12 @@ def test_pickles_run_nothing(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match=r"\.metadata: "):
         convert.import_dcp("bad", "ours", 0, 1000)
     torch.save({"a": torch.ones(2), "evil": Evil()}, tmp_path / "evil.pt")
-    with pytest.raises(ValueError, match=r"evil\.pt"):
+    with pytest.raises(ValueError, match=r"evil\.pt: it holds objects of \w+\.system; save"):
         convert.import_torch("evil.pt", "ours", 0, 1000)
+    torch.save({"a": torch.ones(200)}, tmp_path / "cut.pt")
+    os.truncate(tmp_path / "cut.pt", 700)
+    with pytest.raises(ValueError, match=r"cut\.pt: it is damaged or cut off"):
+        convert.import_torch("cut.pt", "ours", 0, 1000)
     assert not list(tmp_path.rglob("evil-was-here")) and not list(tmp_path.glob("ours/step-*/manifest.json"))
 
 
@@ -156,4 +186,10 @@ def test_files_of_torch_save_go_in(tmp_path):
         convert.import_torch(str(tmp_path / "weights.bin"), str(tmp_path / "weights"), 0, 1 << 20)
     fresh, _ = trained(6)
     assert restored(tmp_path / "weights", {"model": fresh}) == 0
+    # A tensor beside state dicts is an entry of its own.
+    torch.save({"model": model.state_dict(), "epoch": 3, "rng": torch.get_rng_state()}, tmp_path / "rng.pt")
+    convert.import_torch(str(tmp_path / "rng.pt"), str(tmp_path / "rng"), 0, 1 << 20)
+    state = {"model": fresh, "epoch": 0, "rng": torch.zeros(torch.get_rng_state().shape, dtype=torch.uint8)}
+    assert restored(tmp_path / "rng", state) == 0 and state["epoch"] == 3
+    assert torch.equal(state["rng"], torch.get_rng_state())
     assert bits(fresh.state_dict()) == bits(model.state_dict())

@@ -75,8 +75,9 @@ def test_an_endless_loader_in_workers_does_not_begin_again(dataset, epochs):
         data = DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2)
         used = list(itertools.islice(data, 3))
         assert [ids(batch) for batch in used] == epochs[0][:3]
-        with pytest.raises(RuntimeError, match="used"):
+        with pytest.raises(RuntimeError, match="used") as raised:
             next(iter(data))
+        assert raised.type is RuntimeError  # none of its subclasses
         loader.load_state_dict(loader.state_dict(used[-1]))
         assert ids(next(iter(data))) == epochs[0][3]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import functools
 import gc
+import math
 import os
 import secrets
 import threading
@@ -46,8 +47,8 @@ class Tier:
     """A folder of checkpoints nearer to the training than the root, for Checkpointer(tiers=[...]).
 
     url: a folder, or a URL of one.
-    keep_last, keep_every, keep_best, keep_days, quota_bytes: as of Checkpointer, for this tier; None: the
-        Checkpointer's, but for the quota, which is of one folder.
+    keep_last, keep_every, keep_best, keep_days, quota_bytes: as in Checkpointer, for this tier. None: the
+        Checkpointer's value. quota_bytes is this folder's own; 0: no quota.
     save_every: only steps divisible by it come here; 0: all. Not for the nearest tier, which takes every save.
     """
 
@@ -64,28 +65,29 @@ class Tier:
 # durable there.
 OnSaved = Callable[[int, str, Exception | None], object]
 
-# Of the Saver: last, every, best, monitor, higher is better, seconds, bytes.
+# Retention as the Saver takes it: last, every, best, monitor, higher is better, seconds, bytes.
 _KeepEntry = tuple[int, int, int, str, bool, float, int]
 
 
 class Checkpointer:
-    """Saves and restores a training state below `root`; every rank of the job makes one, at the same point.
+    """Saves and restores a training state below `root`; every rank of the job constructs one, at the same point.
 
     root: a folder, or a URL of one.
-    keep_last, keep_every, keep_best, keep_days: which committed steps stay; one rule is enough. The newest
+    keep_last, keep_every, keep_best, keep_days: a committed step stays when one of these rules keeps it: the newest
         `keep_last`; those divisible by `keep_every`; the `keep_best` steps with the best `monitor` among the metrics
         given to save(), by `mode`: "min" or "max"; those that are younger than `keep_days`. The newest always stays.
-        Without keep_last, keep_best and keep_days all do. A step goes only when a newer one is durable.
-    quota_bytes: what all committed steps may take. Above it held ones go too, first the oldest, then those of
-        keep_every, then those of keep_best, the worst first. One more step than that is there while it is written.
+        Without keep_last, keep_best and keep_days all steps stay. A step is removed only when a newer one is durable.
+    quota_bytes: what all committed steps may take. Above it, kept steps are removed too: first the oldest, then those
+        of keep_every, then those of keep_best, worst first. The step that is being written takes space beyond it.
         0: no quota.
     rank, world_size: default to torch.distributed's when it is initialised, else to RANK and WORLD_SIZE, else 0 of 1.
     process_group: the ranks that save together; default: all.
-    threads: of the saving; 0 chooses.
+    threads: number of threads that save; 0: automatic.
     memory_bytes: what the saves of all ranks of this node may take of the host's memory together, pinned or not; 0: as
         much as the ranks' files. Each rank has an equal share, by LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE; with tiers
-        a quarter of it is for the copies between them. A larger state goes through its share while training stands
-        still, until the nearest tier has it; the log says so. What saves hold that hang in storage counts, too.
+        a quarter of it is for the copies between them. A state larger than the rank's share is written through that
+        share while training waits, until the nearest tier has it; the log says so. Memory of saves that hang in storage
+        counts too.
     reserve: memory for the snapshot, taken now and touched in the background, so that the first save stops training no
         longer than the later ones: the bytes of this rank's file, or a state as given to save() whose tensors are
         there already (an optimizer has none before its first step: AdamW's are 2 x 4 bytes a parameter). 0: the first
@@ -96,15 +98,15 @@ class Checkpointer:
     tiers: folders nearer than `root`, nearest first: paths, URLs or Tier. A save is written to the first, and from its
         files to the others in the background. Each commits by itself. A tier that fails costs a warning; the save has
         failed when no tier has the step. restore() reads each part from the nearest good copy, and then writes files
-        and manifests that were damaged in a tier anew. A path that leads to another folder on each node, such as a local NVMe, is
-        found out by looking.
-    tier_timeout: seconds that a tier may get nowhere, as a file system does whose server is gone. It is then given up for
-        that save, and for later ones until it answers. A restore that is reading goes on from the next tier; where the
-        tier cannot even be listed, it may have a newer step: TimeoutError.
+        and manifests that were damaged in a tier anew. A path that is a different folder on each node, such as a local
+        NVMe, is detected.
+    tier_timeout: seconds that a tier may make no progress, for example when its file server is gone. It is then given
+        up for that save, and for later ones until it answers. A restore goes on with the next tier. If the tier cannot
+        be listed, restore() raises TimeoutError, because the tier may have a newer step.
     save_every: with tiers: only steps divisible by it come to `root`; 0: all.
-    unchanged: what becomes of a tensor that has the same bytes as in the save before, such as a frozen backbone or the
+    unchanged: what happens to a tensor whose bytes equal those in the previous save, such as a frozen backbone or the
         base of a LoRA. "write": it is written again. "refer": the step refers to the file of the earlier step that has
-        it, which stays as long as a step refers to it, whatever the rules of what to keep say. The first save of a run
+        it, which stays as long as a step refers to it, regardless of the retention rules. The first save of a run
         writes all; so does one after a tier has failed. Builds of Millrace before this option refuse such steps.
     new_run: this process may save in a folder that has steps without having restored one. It starts another run there:
         the steps of the former one are left behind, and no restore chooses them once this run has saved.
@@ -175,7 +177,7 @@ class Checkpointer:
         )
         self._attempt, self._names = self._group.from_rank0(self._rank, self._make_attempt)
         self._restored: lines.Line | None = None  # what this object has restored
-        self._last_step: int | None = None  # the one that this attempt began to save last
+        self._last_step: int | None = None  # the last step that this attempt began to save
         self._saver = _core.Saver(
             self._root,
             attempt=self._attempt,
@@ -195,7 +197,7 @@ class Checkpointer:
         self._stalls = [0, 0.0, 0.0]  # saves, seconds in all, seconds of the last one
 
     def _make_attempt(self) -> tuple[str, lines.Names]:
-        """One that is newer than every attempt of every tier, and what the tiers have."""
+        """An attempt newer than every attempt in every tier, and the names that the tiers have."""
         names = self._places.ask_names()
         restarts = [restart_of(attempt) for _, _, attempts in names for attempt in attempts]
         return f"r{max(restarts, default=-1) + 1:04}-{secrets.token_hex(4)}", names
@@ -205,15 +207,17 @@ class Checkpointer:
         return url, self._keep_entry(tier), tier.save_every, self._is_node_local(url)
 
     def _keep_entry(self, tier: Tier) -> _KeepEntry:
-        """The rules of a tier; what it leaves open is the Checkpointer's."""
+        """The retention rules of a tier; unset ones are the Checkpointer's."""
         last, every, best, days = (
             getattr(self._keep if getattr(tier, name) is None else tier, name)
             for name in ("keep_last", "keep_every", "keep_best", "keep_days")
         )
+        if not 0 <= days < math.inf:
+            raise ValueError(f"keep_days is {days}, not a number of days")
         return last, every, best, *self._best_by, days * 86400, tier.quota_bytes
 
     def _is_node_local(self, url: str) -> bool:
-        """Whether a file that rank 0 makes there is not seen by every rank."""
+        """Whether some rank does not see a file that rank 0 creates there."""
         path = url.removeprefix("file://")
         if self._world_size == 1 or "://" in path:
             return False
@@ -234,11 +238,11 @@ class Checkpointer:
         """Takes a snapshot of `state` and returns. Writing, hashing and the commit run in the background, and
         everything in `state` may change at once.
 
-        From a CUDA device, the copies run on beside the next forward and backward where every tensor there is a
-        parameter or buffer of a module, or in the state of an optimizer, that `state` names as such or that `owners`
-        has: the optimizers' next step() waits for them on the device. The first saves wait for their copies, until two steps were seen
-        between which nothing else changed these tensors. Where something does, as an average of weights, all saves
-        wait; where it begins to later, the save under way is not committed, with a warning. Changes through `.data`
+        Copies from a CUDA device overlap the next forward and backward if every CUDA tensor belongs to a module
+        (parameter or buffer) or optimizer (state) that is an entry of `state` or of `owners`. The optimizers' next
+        step() then waits for the copies on the device. The first saves wait for their copies, until two steps have
+        shown that nothing else changes these tensors. If something does, such as weight averaging, all saves wait. If
+        something begins to do so later, the save under way is not committed, with a warning. Changes through `.data`
         and in replayed CUDA graphs are not seen: call `save.wait()` before them, and before a graph is captured.
 
         step: a number greater than that of the save before.
@@ -250,8 +254,8 @@ class Checkpointer:
             PerRank(value), for values that differ between ranks.
         metrics: what was measured at this step, by name, such as {"val_loss": 2.1}, for keep_best. Rank 0's count.
             Values that are not finite are left out.
-        owners: the modules and optimizers whose tensors `state` has in plain dicts, as their state_dict() gives them:
-            model.state_dict() is a dict like any other, so a save of it waits for its copies without them.
+        owners: the modules and optimizers behind plain dicts in `state`, such as model.state_dict(). Without them, a
+            save of such a dict waits for its copies.
         With several ranks all other values count as equal on all of them: one rank writes each tensor, rank 0 the
         plain data.
 
@@ -259,14 +263,21 @@ class Checkpointer:
         until the snapshot of the save before is free, and while three saves are unfinished in some tier. Raises TypeError
         naming the path of a value that cannot be stored (nothing is ever pickled), ValueError (the step, names),
         FileExistsError (the step was committed by a newer attempt, or the folder has steps of which this process has
-        restored none: see new_run), OSError (no space), MemoryError.
+        restored none: see new_run), OSError (no space), MemoryError. With several ranks the others then end with the
+        cause, and the step is given up on all of them.
 
         A run that has gone back to an earlier step leaves the later ones behind: a RuntimeWarning names them once.
         """
         start = time.perf_counter()
         self._continue_line(step)
-        with _no_garbage_collection():
-            self._last = self._save(step, state, metrics or {}, owners)
+        try:
+            with _no_garbage_collection():
+                self._last = self._save(step, state, metrics or {}, owners)
+        except FileExistsError:  # the other ranks find that step, too
+            raise
+        except Exception as error:
+            self._saver.abandon(step, f"{type(error).__name__}: {error}")
+            raise
         seconds = time.perf_counter() - start
         self._stalls = [self._stalls[0] + 1, self._stalls[1] + seconds, seconds]
         self._last_step = step
@@ -300,7 +311,7 @@ class Checkpointer:
                 self._in_background(_report_tier, save, tier, on_saved)
 
     def _in_background(self, call: Callable[..., object], *arguments: Any) -> None:
-        """close() waits for it."""
+        """Runs `call` on a thread; close() waits for it."""
         self._reporters = [thread for thread in self._reporters if thread.is_alive()]
         self._reporters.append(threading.Thread(target=call, args=arguments, daemon=True))
         self._reporters[-1].start()
@@ -359,19 +370,19 @@ class Checkpointer:
     ) -> int | None:
         """Brings `state`, a dict as given to save(), to what was saved. Returns the step, None when there is none.
 
-        step: which one; default: the newest good one of the newest line, which is that of the newest attempt: its newest
-            step, or if that is damaged, the next older one that it continues. Steps that a run left behind when it went
-            back are never chosen. A damaged step is skipped with a warning that names it: wrong bytes, files that are
-            missing, that the device cannot read (EIO) or that this user may not read.
+        step: which step; default: the newest step of the newest attempt, or if that is damaged, the next older one that
+            it continues. Steps that a run left behind when it went back are never chosen. A damaged step is skipped
+            with a warning that names it: wrong bytes, files that are missing, that the device cannot read (EIO) or that
+            this user may not read.
         strict: a name that only `state` or only the checkpoint has raises ValueError, listing all of them; otherwise
             such names are left alone, and an entry of `state` of which nothing was restored is a RuntimeWarning.
         only: these entries of `state`, as ("model",), or names in modules and dicts of it, as ("model.embed",
-            "model.layers.*.norm.weight"): the rest stays as it is, and the rest of the checkpoint is ignored. strict
-            holds for what is named, and each name must fit something.
+            "model.layers.*.norm.weight"): the rest stays as it is, and the rest of the checkpoint is ignored. `strict`
+            applies to what is named, and each name must match something.
         share: what several ranks hold alike, as replicas of data parallelism do, is read by one of them, and the others
             get it through torch.distributed, on the CPU. Each rank reads what it has written, so with tiers of single
-            nodes nothing comes from farther away. Default: where the checkpoints are in a bucket; on a file system,
-            the nodes' page caches share the reads, and often faster.
+            nodes nothing comes from farther away. Default: True where the checkpoints are in a bucket, False on a file
+            system, where the nodes' page caches share the reads, often faster.
 
         Tensors, arrays, dicts and lists are filled in place; other plain values are put into the dict or list around
         them; objects get load_state_dict(). Dtypes are converted as torch's load_state_dict does: values that do not
@@ -479,8 +490,8 @@ class Checkpointer:
         return {**self._saver.metrics(), "saves": saves, "stall_seconds": seconds, "last_stall_seconds": last}
 
     def close(self) -> None:
-        """Waits for all tiers of the saves under way and for what they remove, and stops the threads. Raises what the last save raised or would
-        have: with tiers, when no tier has it."""
+        """Waits for all tiers of the saves under way and for their removals, and stops the threads. Raises what the
+        last save raised or would have: with tiers, when no tier has it."""
         last, self._last = self._last, None
         self._deferral.close()
         try:
@@ -635,7 +646,7 @@ def _report_tier(save: Save, tier: str, on_saved: OnSaved) -> None:
 
 
 def _make_probe(folder: str) -> str:
-    """The name of a new file in `folder`, which is not there when it cannot be made."""
+    """Creates a file in `folder` and returns its name. If that fails, no file has the name."""
     name = f".millrace-{secrets.token_hex(8)}"
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -647,7 +658,7 @@ def _make_probe(folder: str) -> str:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Without it, a snapshot's thousands of small objects trigger collections that took half of its time."""
+    """A snapshot's thousands of small objects would trigger collections that took half of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

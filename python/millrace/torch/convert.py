@@ -16,6 +16,7 @@ import json
 import math
 import os
 import pickle
+import re
 import sys
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -127,16 +128,30 @@ def import_dcp(source: str, root: str, step: int, part_bytes: int) -> dict[str, 
     return _Parts(root, step, part_bytes).save(ordered, dump(document))
 
 
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _has_tensors(values: dict[Any, Any]) -> bool:
+    return any(isinstance(value, torch.Tensor) for value in values.values())
+
+
 def import_torch(source: str, root: str, step: int, part_bytes: int) -> dict[str, int]:
-    """A file of torch.save. A state dict becomes the entry "model"; of a dict of several, each keeps its name."""
+    """A file of torch.save. A state dict becomes the entry "model". Of a dict that holds state dicts, each value becomes
+    an entry of its name. Raises ValueError: the file is damaged, or holds other Python objects."""
     try:
         loaded = torch.load(source, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(source))
     except pickle.UnpicklingError as error:
-        raise ValueError(f"{source}: {str(error).splitlines()[0]}") from None
+        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
+        why = f"it holds objects of {refused[1]}; save their state dicts instead" if refused else _first_line(error)
+        raise ValueError(f"{source}: {why}") from None
+    except (RuntimeError, EOFError) as error:
+        raise ValueError(f"{source}: it is damaged or cut off: {_first_line(error)}") from None
     if not isinstance(loaded, dict):
         raise ValueError(f"{source}: it holds {type(loaded).__name__}, not a state dict")
     loaded = dict(loaded)
-    if any(isinstance(value, torch.Tensor) for value in loaded.values()):
+    has_state_dicts = any(isinstance(value, dict) and _has_tensors(value) for value in loaded.values())
+    if _has_tensors(loaded) and not has_state_dicts:
         loaded = {"model": loaded}
     encoded = tree.encode(loaded, 0)
     items = dict(tree.dict_items(encoded.state) or [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches to a GPU: through pinned buffers that are made once, by a side stream."""
+"""Copies batches to a GPU on a side stream, through pinned buffers that are allocated once."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def resolve_device(device: torch.device | str | int) -> torch.device:
 
 class Event(Protocol):
     def synchronize(self) -> None:
-        """Waits until what was asked of the stream before it has been done."""
+        """Waits for the work that was queued on the stream before the event."""
 
     def query(self) -> bool:
-        """Whether it has been done."""
+        """Whether that work is done."""
 
 
 class Copies(Protocol):
-    """What is asked of a device. Tests answer for it."""
+    """The device calls; tests substitute them."""
 
     def side_stream(self) -> AbstractContextManager[Any]:
         """Inside, copies and events belong to the side stream."""
@@ -49,7 +49,7 @@ class Copies(Protocol):
         """Memory of the device."""
 
     def copy(self, target: torch.Tensor, pinned: torch.Tensor) -> None:
-        """Begins a copy; `pinned` is read until an event recorded behind it is done."""
+        """Begins a copy; `pinned` is read until an event recorded after it is done."""
 
     def other(self, value: torch.Tensor) -> torch.Tensor:
         """A tensor of any kind on the device, in torch's own way."""
@@ -57,7 +57,7 @@ class Copies(Protocol):
     def record(self) -> Event: ...
 
     def hand_over(self, event: Event, tensors: Iterator[torch.Tensor]) -> None:
-        """The stream of training waits for `event`, and the tensors' memory is kept until that stream has used it."""
+        """Makes the training stream wait for `event`, and keeps the tensors' memory until that stream has used it."""
 
 
 class CudaCopies:
@@ -101,8 +101,8 @@ class CudaCopies:
 class PinnedRing:
     """Copies batches to a device through two pinned buffers, as large as the largest batch so far.
 
-    A buffer is used again when the copies out of it are done. Nobody else ever holds one: what is returned lies on the
-    device, and what was given has been read.
+    A buffer is used again when the copies out of it are done. No caller holds a buffer: results are on the device, and
+    inputs have been read.
     """
 
     def __init__(self, copies: Copies, buffers: int = 2) -> None:
@@ -151,7 +151,7 @@ class PinnedRing:
 
             moved = _each(batch, move)
         finally:
-            # Behind an error too: the copies that were begun read the buffer.
+            # Records the event after an error too: copies already begun still read the buffer.
             event = self._events[turn] = self._copies.record()
         return moved, event
 
@@ -161,7 +161,7 @@ class DeviceCopies:
     to `ahead` of them beyond the last one returned, so that next() finds a copy under way or done.
 
     Not thread-safe: one thread iterates. That thread calls pause() before the loader is given another position, and
-    restart() after. `inner` is used by the thread only, but for state_dict() while it is paused.
+    restart() after. Only the thread uses `inner`, except for state_dict() while it is paused.
     """
 
     def __init__(self, inner: Any, copies: Copies, ahead: int = 2) -> None:
@@ -172,7 +172,7 @@ class DeviceCopies:
         self._thread: threading.Thread | None = None
         self._stop: Callable[[], object]  # of that thread
         self._shared = _Shared()
-        self._state: State | None = None  # behind the last returned batch; None: where `inner` is
+        self._state: State | None = None  # after the last returned batch; None: the position of `inner`
 
     @property
     def is_ahead(self) -> bool:
@@ -187,7 +187,7 @@ class DeviceCopies:
         return self._state
 
     def pause(self) -> None:
-        """Returns when nothing is being fetched any more, at the latest when the batch being fetched is there."""
+        """Stops fetching. Waits for the batch that is being fetched, if any."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop()  # once, though it would be called again when this object goes
@@ -230,13 +230,13 @@ class DeviceCopies:
 
 
 class _Shared:
-    """What the thread that feeds a device and the thread that trains know of each other."""
+    """State shared by the thread that feeds a device and the thread that trains."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        # In order: (batch, event, the state behind it), and at the end what ended the thread.
+        # In order: (batch, event, the state after it); last, the exception that ended the thread.
         self.items: deque[tuple[dict[str, Any], Event, State] | BaseException] = deque()
-        # A batch that was fetched and whose copy failed, with the state behind it. Of the thread, while there is one.
+        # A fetched batch whose copy failed, with the state after it. Only the thread uses it, while one runs.
         self.uncopied: tuple[dict[str, Any], State] | None = None
         self.is_stopped = False
 
@@ -312,8 +312,8 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _holds_numbers(value: Any) -> bool:
-    """Whether it is a list of arrays or tensors, with gaps maybe, such as pictures of several sizes; or of dicts with
-    such, such as the parts of a mixture."""
+    """Whether it is a list of arrays or tensors, possibly with gaps, such as pictures of several sizes; or of dicts of
+    these, such as the parts of a mixture."""
     return isinstance(value, list) and any(_is_or_has_numbers(item) for item in value)
 
 

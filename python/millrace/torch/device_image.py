@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Into the image of a checkpoint, which is the file, and back: between a GPU and pinned memory by a side stream."""
+"""Copies tensors between a GPU and a checkpoint's image, which is its file in pinned memory, on a side stream."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .tensors import Value, row_major
 
 
 class Ticket(Protocol):
-    """Copies that were begun. They read what they copy, and write where they were told, until wait() has returned."""
+    """Copies under way. They use their sources and targets until wait() returns."""
 
     def wait(self) -> None:
         """Waits for the copies."""
@@ -33,17 +33,18 @@ class ImageCopies(Protocol):
         """Whether the value is in a device's memory."""
 
     def follow(self, values: Iterable[Value]) -> None:
-        """Copies of these values, on any thread, come behind what this thread has asked of their devices so far."""
+        """Orders later copies of these values, on any thread, after the work that this thread has queued on their
+        devices."""
 
     def block(self, size: int) -> torch.Tensor:
-        """Memory of the host that copies run from and to: uint8 [size]."""
+        """Host memory for copies: uint8 [size]."""
 
     def begin(self, target: torch.Tensor, value: torch.Tensor) -> None:
-        """Begins a copy of the elements, row by row, behind what was asked of the device so far. One of the two is on a
-        device. target: uint8 [bytes]."""
+        """Begins a copy of the elements, row by row, after the work queued on the device. Either `target` or `value` is
+        on a device. target: uint8 [bytes]."""
 
     def ticket(self) -> Ticket:
-        """Of the copies that were begun since the last one."""
+        """A ticket for the copies begun since the last ticket."""
 
 
 class CudaTicket:
@@ -105,14 +106,14 @@ class CudaImageCopies:
 
 
 class DeviceImage:
-    """What one save fills by itself. `values` are those of the save, in order. REQUIRES: the ticket is waited for,
-    whatever happens."""
+    """The device copies that fill one save's image. `values` are those of the save, in order. REQUIRES: the ticket is
+    waited for, whatever happens."""
 
     def __init__(self, copies: ImageCopies, values: Sequence[Value]) -> None:
         self._copies = copies
         self._values = values
         self._lock = threading.Lock()  # tiers may be filled at the same time
-        self._rows: tuple[int, torch.Tensor] | None = None  # of a value whose elements do not lie in order
+        self._rows: tuple[int, torch.Tensor] | None = None  # a value's number, and its elements in order
         copies.follow(values)
 
     @torch.no_grad()

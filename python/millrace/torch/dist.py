@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from millrace import _arguments
+
 T = TypeVar("T")
 
 
@@ -25,16 +27,11 @@ def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) ->
 
     Raises ValueError when only one of the two is given, or they do not fit together.
     """
-    if (rank is None) != (world_size is None):
-        raise ValueError("give rank and world_size together, or neither")
-    if rank is None or world_size is None:
-        if initialized():
-            rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-        else:
-            rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    if not 0 <= rank < world_size:
-        raise ValueError(f"rank {rank} of {world_size} ranks")
-    return rank, world_size
+    if rank is None and world_size is None and initialized():
+        rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    if rank is None and world_size is None:  # one of them alone is an error
+        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    return _arguments.resolve_rank(rank, world_size)
 
 
 @functools.cache

@@ -37,7 +37,7 @@ class _Frames(torch.utils.data.Dataset[Item]):
         return len(self.frames)
 
     def __getitem__(self, number: SupportsIndex | slice) -> Any:
-        """A frame, or a list of those of a slice."""
+        """A frame, or the list of the frames of a slice."""
         if isinstance(number, slice):
             return self.__getitems__(range(len(self))[number])
         return self.__getitems__([number])[0]
@@ -58,12 +58,12 @@ class _Frames(torch.utils.data.Dataset[Item]):
 
     @property
     def num_frames(self) -> int:
-        """Frames that have a number."""
+        """The number of frames."""
         return len(self.frames)
 
     @property
     def num_episodes(self) -> int:
-        """Episodes that are read."""
+        """The number of episodes."""
         return len(self.frames.episodes)
 
     @property
@@ -79,9 +79,9 @@ class _LikeLeRobot(_Dataset):
 class Dataset(_Frames):
     """millrace.lerobot.Dataset with the tensors that LeRobot's own LeRobotDataset gives for v3.0, for every version.
 
-    Pictures are float32 [3, height, width] in [0, 1], numbers float32, int64 and bool, features of shape [1] without a
-    dimension, texts str; `<feature>_is_pad` is bool [times]. LeRobot's stored timestamps choose frames there and
-    integers here; both agree where LeRobot raises no error.
+    Pictures are float32 [3, height, width] in [0, 1], numbers float32, int64 and bool, texts str. A feature of shape [1]
+    has no dimension. `<feature>_is_pad` is bool [times]. LeRobot chooses frames by stored timestamps, this class by
+    integers; both agree where LeRobot raises no error.
 
     image_transforms: called with each camera's tensor of a frame, [3, height, width] or [times, 3, height, width].
     return_uint8: frames of videos as uint8. Pictures inside of Parquet stay float32, as LeRobot's.
@@ -153,7 +153,8 @@ class GrootDataset(_Frames):
 
 
 class _Read:
-    """The batches that a Loader reads ahead, for DeviceCopies. Does not keep the loader, which keeps this."""
+    """The batches that a Loader reads ahead, for DeviceCopies. Holds no reference to the loader, which holds this
+    object."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = weakref.ref(loader)
@@ -165,16 +166,17 @@ class _Read:
         return loader._ahead.take(loader._read)
 
     def state_dict(self) -> State:
-        return {}  # the loader's own reader is where training is
+        return {}  # the loader's own reader keeps the position of training
 
 
 class Loader(_Loader):
-    """millrace.lerobot.Loader with tensors. Takes a Dataset of this module or a list of Source with such, every other
-    argument of millrace.lerobot.Loader, and one more:
+    """millrace.lerobot.Loader with tensors. Takes a Dataset of this module or a list of Source over such datasets,
+    every other argument of millrace.lerobot.Loader, and one more:
 
     device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
-        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
+        tensors there: a thread copies each batch into one of three pinned buffers, which are allocated once, and from
+            there to the device on a side stream, two batches ahead of training. The current stream waits for the copy,
+            not the caller.
 
     `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1. With uint8 pictures (return_uint8=True) a quarter of the bytes go to the device:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of Lightning's Trainer and Fabric as ours: hashed, atomic, without pickle, written in the background.
+"""Saves the checkpoints of Lightning's Trainer and Fabric in Millrace's format: hashed, atomic, without pickle, in the
+background.
 
     trainer = lightning.Trainer(plugins=[mr.torch.lightning.CheckpointIO()], ...)            # one device, DDP
     trainer = lightning.Trainer(strategy=mr.torch.lightning.ModelParallelStrategy(), ...)   # FSDP2, tensor parallel
@@ -48,7 +49,7 @@ class CheckpointIO(_Base):
     """A plug-in for `Trainer(plugins=[...])` and `Fabric(plugins=[...])`. Each path that Lightning names becomes a folder
     of one checkpoint, which `millrace ckpt show PATH` reads.
 
-    options: of Checkpointer, such as threads and memory_bytes.
+    options: arguments of Checkpointer, such as threads and memory_bytes.
 
     save_checkpoint() copies the state and returns; the next call of any method, and teardown(), wait for the writing
     and raise what went wrong. So an older checkpoint is removed only when the new one is durable. Values that are no
@@ -67,7 +68,7 @@ class CheckpointIO(_Base):
             raise TypeError("storage_options: millrace.torch.lightning.CheckpointIO takes its options when it is made")
         self._finish()
         place = os.fspath(path)
-        # Behind whatever is there: Lightning overwrites last.ckpt, perhaps with an earlier step of a run set back.
+        # Numbered after the steps that are there: Lightning overwrites last.ckpt, perhaps with an earlier step.
         step = max(int(checkpoint.get("global_step", 0)), max(_core.list_step_numbers(place), default=-1) + 1)
         checkpointer = Checkpointer(place, rank=0, world_size=1, keep_last=1, new_run=True, **self._options)
         self._running = (checkpointer, checkpointer.save(step, {_ENTRY: checkpoint}))
@@ -112,7 +113,7 @@ class ModelParallelStrategy(_ModelParallel):
     """Lightning's strategy for FSDP2 and tensor parallelism, with our checkpoints: each rank writes its shards in the
     background, and any number of ranks loads them. The path becomes a folder that `millrace ckpt show PATH` reads.
 
-    checkpoint_options: of Checkpointer, such as threads, memory_bytes and commit_timeout. All else as Lightning's.
+    checkpoint_options: of Checkpointer, such as threads, memory_bytes and commit_timeout. All else is as in Lightning.
     """
 
     _entries = ("state_dict", "optimizer_states")  # what is sharded; the rest is rank 0's
@@ -177,8 +178,9 @@ class ModelParallelStrategy(_ModelParallel):
 
 
 class FSDPStrategy:
-    """There is none for FSDP1 (FullyShardedDataParallel), and CheckpointIO does not help: Lightning's own FSDPStrategy
-    loads checkpoints past the plug-in, so that a run would save what it cannot resume from."""
+    """Raises NotImplementedError: Millrace has no strategy for FSDP1 (FullyShardedDataParallel). CheckpointIO does not
+    help: Lightning's own FSDPStrategy loads checkpoints past the plug-in, so that a run would save what it cannot
+    resume from."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         raise NotImplementedError(

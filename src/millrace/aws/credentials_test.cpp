@@ -30,10 +30,10 @@ TEST_F(CredentialsTest, KeysOfTheEnvironmentComeFirst) {
 TEST_F(CredentialsTest, HalfAPairIsAnErrorAndNotAnotherIdentity) {
   home_.write(".aws/credentials", "[default]\naws_access_key_id = FILE\naws_secret_access_key = SeCrEt\n");
   variables_["AWS_SECRET_ACCESS_KEY"] = "SeCrEt";
-  EXPECT_THAT(error(), HasSubstr("of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set"));
+  EXPECT_THAT(error(), HasSubstr("only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set"));
   variables_.erase("AWS_SECRET_ACCESS_KEY");
   home_.write(".aws/credentials", "[default]\naws_secret_access_key = SeCrEt\n");
-  EXPECT_THAT(error(), HasSubstr("profile 'default': of aws_access_key_id and aws_secret_access_key only one is set"));
+  EXPECT_THAT(error(), HasSubstr("profile 'default': only one of aws_access_key_id and aws_secret_access_key is set"));
 }
 
 TEST_F(CredentialsTest, NothingFoundNamesEveryPlace) {
@@ -86,6 +86,8 @@ TEST_F(CredentialsTest, WebIdentity) {
   EXPECT_EQ(key(), "WEB");
   home_.write("token", "");
   EXPECT_THAT(error(), HasSubstr("there is no token in"));
+  home_.write(".aws/config", "[default]\nrole_arn = arn:x\nweb_identity_token_file = " + home_.path(".aws") + "\n");
+  EXPECT_THAT(error(), HasSubstr("there is no token in"));  // a folder
 }
 
 TEST_F(CredentialsTest, WhatStsRefusesIsQuotedWithoutSecrets) {

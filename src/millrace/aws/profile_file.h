@@ -39,13 +39,13 @@ struct ProfileFiles {
   std::map<std::string, ProfileSection> profiles;  // the credentials file wins over the config file
   std::map<std::string, ProfileSection> sso_sessions;
   std::map<std::string, ProfileSection> services;
-  std::map<std::string, ProfileSection> in_credentials_file;  // that file alone
+  std::map<std::string, ProfileSection> in_credentials_file;  // profiles of the credentials file alone
 };
 
 struct Config {
   Environment environment;
   std::string profile;         // the one in use
-  bool profile_named = false;  // by AWS_PROFILE or by the caller, so it must exist
+  bool profile_named = false;  // AWS_PROFILE or the caller names the profile, so it must exist
   std::string config_path;
   std::string credentials_path;
   std::shared_ptr<const ProfileFiles> files;  // never null

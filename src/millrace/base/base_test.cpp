@@ -10,13 +10,16 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "millrace/base/hash/crc32c.h"
 #include "millrace/base/hash/crc64nvme.h"
 #include "millrace/base/hash/hash.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/io/io.h"
 #include "millrace/base/io/path.h"
 #include "millrace/base/io/stream_copy.h"
@@ -63,6 +66,12 @@ TEST(Status, ErrnoKeepsItsNumberAndItsMeaning) {
   EXPECT_EQ(errno_error(ENOSPC, "write x").code(), ErrorCode::kResourceExhausted);
   EXPECT_EQ(errno_error(ENOSPC, "write x").sys_errno(), ENOSPC);
   EXPECT_THAT(errno_error(EACCES, "open x").to_string(), HasSubstr("open x: Permission denied"));
+}
+
+TEST(Io, ATextThatCannotBeReadIsNoException) {
+  EXPECT_EQ(read_text("/nowhere"), std::nullopt);
+  EXPECT_EQ(read_text("/proc/self"), std::nullopt);  // opens, and then fails to be read
+  EXPECT_THAT(read_text("/proc/self/stat").value_or(""), HasSubstr(fmt::format("{} (", ::getpid())));
 }
 
 TEST(Io, MemoryReaderRefusesToReadPastTheEnd) {
@@ -328,6 +337,21 @@ TEST(Executor, StartsAThreadOnlyWhereNoneIsIdle) {
   go = true;
   changed.notify_all();
   while (running < 20) changed.wait(mutex);
+}
+
+TEST(Executor, RunsWhatATaskSubmitsLastOnItsThread) {
+  Executor executor(4, "test-last");
+  constexpr int kTasks = 100;
+  std::set<std::thread::id> threads;
+  std::atomic<int> ran = 0;
+  std::function<void()> task = [&] {
+    threads.insert(std::this_thread::get_id());
+    if (++ran < kTasks) executor.submit_last(task);
+  };
+  executor.submit(task);
+  while (ran < kTasks) std::this_thread::yield();
+  EXPECT_EQ(threads.size(), 1U);
+  EXPECT_THAT(states_of_threads("test-last"), testing::SizeIs(1));
 }
 
 TEST(Executor, WorksInAChildAfterFork) {

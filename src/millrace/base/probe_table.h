@@ -2,11 +2,11 @@
 #pragma once
 
 // The one hash table for look-ups of fixed-size entries: open addressing with linear probing over a power of two of
-// slots in huge pages. Its size is fixed when it is made; callers that grow make a larger one. Filling it is not
-// thread-safe; reading it is, while no thread writes.
+// slots in huge pages. Its size is fixed at construction; a caller that needs more room builds a larger table. Filling
+// it is not thread-safe; reading it is, while no thread writes.
 //
 // A Slot is trivially copyable, and all its bytes are zero when it is empty; `bool is_empty() const` says which it is.
-// Hashes choose a place by their upper bits.
+// The upper bits of a hash choose the slot.
 
 #include <bit>
 #include <cstddef>
@@ -19,14 +19,14 @@ namespace millrace {
 template <class Slot>
 class ProbeTable {
  public:
-  ProbeTable() = default;  // without slots: only to be assigned to
-  // For at most `entries`: at most half of the slots will be full.
+  ProbeTable() = default;  // has no slots; assign a table before use
+  // Has room for `entries` entries in at most half of its slots.
   explicit ProbeTable(size_t entries) : ProbeTable(WithSlots{std::bit_ceil(entries * 2 + 2)}) {}
-  // For callers that grow: `slots` is a power of two, at least 2, of which one must stay empty.
+  // For callers that grow a table. `slots`: a power of two, at least 2; one slot must stay empty.
   static ProbeTable with_slots(size_t slots) { return ProbeTable(WithSlots{slots}); }
   size_t slots() const { return slots_ ? mask_ + 1 : 0; }
 
-  // Brings the memory of an entry closer before it is read or written.
+  // Prefetches the memory of an entry that will be read or written.
   void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_]); }
   void prefetch_to_write(uint64_t hash) { __builtin_prefetch(&slots_[hash >> shift_], 1); }
 

@@ -33,7 +33,7 @@ class Progress {
     items_ += items;
     if (whole_ != nullptr) whole_->add(bytes, items);
   }
-  // An item that ended in an error; the work continues.
+  // Counts an item that failed; the work continues.
   void add_failed() { ++failed_; }
   void set_phase(std::string phase);
 

@@ -16,12 +16,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 
 #include "millrace/base/hash/crc32c.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/per_process.h"
 
@@ -86,8 +85,7 @@ int64_t unix_ns() {
 
 // When a process began, in ticks since the machine's start: with its pid it tells it from every other.
 std::optional<uint64_t> start_ticks(uint64_t pid) {
-  std::ifstream file(fmt::format("/proc/{}/stat", pid));
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = read_text(fmt::format("/proc/{}/stat", pid)).value_or("");
   size_t at = text.rfind(')');  // the name before it may hold anything
   constexpr int kBehindName = 20;
   for (int blank = 0; blank < kBehindName && at != std::string::npos; ++blank) at = text.find(' ', at + 1);

@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// Each level includes the lower ones. Other processors than x86-64 are kNone.
+// Each level includes the lower ones. Processors other than x86-64 have kNone.
 enum class SimdLevel : uint8_t {
   kNone,
   kSse42,        // SSE4.2 with carry-less multiplication: Westmere (2010)

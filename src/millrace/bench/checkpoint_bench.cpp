@@ -39,7 +39,8 @@ double median_seconds(std::vector<double> values) {
 
 // Weights in bfloat16, both moments and the 4-byte step of AdamW, layer by layer: 10 bytes a parameter.
 std::vector<checkpoint::StoredTensor> adamw_tensors(int64_t bytes) {
-  constexpr int64_t kRow = 4097, kBytesOfParameter = 10;  // no power of two, so that hardly a tensor begins at a page
+  // A row is not a power of two, so that few tensors begin at a page boundary.
+  constexpr int64_t kRow = 4097, kBytesOfParameter = 10;
   const int64_t rows = std::max<int64_t>(1, bytes / kBytesOfParameter / kRow);
   constexpr int64_t kLayerRows = 4096;
   std::vector<checkpoint::StoredTensor> tensors;
@@ -54,7 +55,7 @@ std::vector<checkpoint::StoredTensor> adamw_tensors(int64_t bytes) {
   return tensors;
 }
 
-// A state in memory, and room for one that is loaded.
+// A state in memory, and memory to load one into.
 class State {
  public:
   explicit State(std::vector<checkpoint::StoredTensor> tensors) : tensors_(std::move(tensors)) {
@@ -69,7 +70,7 @@ class State {
 
   int64_t bytes() const { return bytes_; }
   int64_t tensors() const { return std::ssize(tensors_); }
-  // Other numbers everywhere.
+  // Changes every number.
   void change(uint64_t seed) {
     uint64_t value = seed * 0x9e3779b97f4a7c15;
     for (size_t at = 0; at + sizeof value <= data_.size(); at += sizeof value) {
@@ -126,7 +127,8 @@ class State {
 
 Result<CheckpointBenchResult> bench_checkpoint(const CheckpointBenchConfig& config, const std::stop_token& stop) {
   if (config.folders.empty() || config.rounds < 1 || (config.tensors.empty() && config.bytes < 1))
-    return fail(ErrorCode::kInvalidArgument, "bench checkpoint: a folder, a round and a byte at least");
+    return fail(ErrorCode::kInvalidArgument,
+                "bench checkpoint needs a folder, at least one round and at least one byte");
   ASSIGN_OR_RETURN(Workplace workplace, Workplace::make(config.folders));
   std::vector<Location> places;
   for (const std::string& folder : workplace.folders()) {
@@ -138,7 +140,8 @@ Result<CheckpointBenchResult> bench_checkpoint(const CheckpointBenchConfig& conf
   options.keep.last = 1;
   for (size_t i = 0; i + 1 < places.size(); ++i) options.tiers.push_back({.root = places[i], .keep = options.keep});
   ASSIGN_OR_RETURN(const auto saver, checkpoint::Saver::create(places.back(), options));
-  if (config.reserve && !sleep_until(Clock::now() + std::chrono::seconds(3), stop))  // as a training would work
+  // Stands for the training before the first save.
+  if (config.reserve && !sleep_until(Clock::now() + std::chrono::seconds(3), stop))
     return fail(ErrorCode::kCancelled, "stopped");
 
   CheckpointBenchResult result{.bytes = state.bytes(), .tensors = state.tensors()};
@@ -160,7 +163,8 @@ Result<CheckpointBenchResult> bench_checkpoint(const CheckpointBenchConfig& conf
       RETURN_IF_ERROR(save->wait(stop, tier));
       ended[tier] = checkpoint_seconds(begun);
     }
-    RETURN_IF_ERROR(save->wait_removals(stop));  // of the round before: part of the cost, and in this folder
+    // The removals of the previous round are part of its cost, and use this folder.
+    RETURN_IF_ERROR(save->wait_removals(stop));
     if (round == 0) {
       result.first_stop_s = stopped;
     } else {
@@ -174,7 +178,8 @@ Result<CheckpointBenchResult> bench_checkpoint(const CheckpointBenchConfig& conf
     ASSIGN_OR_RETURN(const auto loaded, checkpoint::Checkpoint::open(places, round + 1));
     RETURN_IF_ERROR(loaded->load(targets, config.threads, stop));
     if (round > 0) loads.push_back(checkpoint_seconds(begun));
-    if (!state.is_loaded()) return fail(ErrorCode::kInternal, "bench checkpoint: other bytes were loaded than saved");
+    if (!state.is_loaded())
+      return fail(ErrorCode::kInternal, "bench checkpoint: the loaded bytes differ from the saved ones");
   }
   result.stop_s = median_seconds(std::move(stops));
   result.cpu_s = median_seconds(std::move(cpus));

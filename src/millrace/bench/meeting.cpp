@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/thread/sync.h"
 
 namespace millrace::bench {
@@ -35,9 +35,7 @@ Result<std::string> Meeting::await(const std::string& path, int node, const std:
   constexpr std::chrono::milliseconds kShortest{1}, kLongest{50};
   const Clock::time_point end = Clock::now() + patience_;
   for (auto pause = kShortest; Clock::now() < end; pause = std::min(pause * 2, kLongest)) {
-    if (std::ifstream file(path, std::ios::binary); file) {
-      return std::string{std::istreambuf_iterator<char>(file), {}};
-    }
+    if (auto text = read_text(path)) return *std::move(text);
     if (!sleep_until(Clock::now() + pause, stop)) return fail(ErrorCode::kCancelled, "stopped while nodes meet");
   }
   return fail(ErrorCode::kTimeout, "node {} did not come within {} s; do all nodes see {}?", node, patience_.count(),

@@ -2,9 +2,8 @@
 #pragma once
 
 // Measures what training asks of a file system: streams, random reads, small files, a checkpoint's burst, metadata, and
-// reads while others write; one process a node with several threads, which are the ranks. Honest about the page cache:
-// data goes past it (O_DIRECT) where the file system can; else pages are dropped, and what was cached all the same is
-// said. Thread-safe.
+// reads while others write; one process a node with several threads, which are the ranks. Bypasses the page cache
+// (O_DIRECT) where the file system can. Otherwise drops pages, and reports the share that stayed cached. Thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -21,24 +20,24 @@ namespace millrace::bench {
 
 struct StorageConfig {
   std::vector<std::string> mounts;   // as the user named them
-  std::vector<std::string> folders;  // of these, to work in; seen by all nodes
+  std::vector<std::string> folders;  // a working folder on each mount, visible to all nodes
   bool training = true, checkpoint = true, metadata = true;
-  bool sweep = false;                             // over the requests at once, and over the sizes of files
-  int ranks = 4;                                  // threads a node
-  int depth = 32;                                 // requests at once of a node, for random reads
-  int64_t file_bytes = int64_t{256} << 20;        // of each rank
-  int64_t block_bytes = int64_t{1} << 20;         // of streams
-  int64_t small_bytes = int64_t{128} << 10;       // of a small file
-  int64_t files = 1000;                           // small files of a rank
-  int64_t limit_bytes = int64_t{16} << 30;        // on one file system, of all nodes
+  bool sweep = false;                             // varies the number of requests at once and the file size
+  int ranks = 4;                                  // threads per node
+  int depth = 32;                                 // random reads at once per node
+  int64_t file_bytes = int64_t{256} << 20;        // size of each rank's file
+  int64_t block_bytes = int64_t{1} << 20;         // size of one request of a stream
+  int64_t small_bytes = int64_t{128} << 10;       // size of a small file
+  int64_t files = 1000;                           // small files per rank
+  int64_t limit_bytes = int64_t{16} << 30;        // most space on one file system, all nodes together
   std::chrono::duration<double> test_seconds{5};  // the longest time of a round
-  int rounds = 3;                                 // of each test, behind one to warm up
+  int rounds = 3;                                 // measured rounds of each test, after one warm-up round
 };
 
-// "64 KiB", "16 MiB": of sizes that are whole KiB or MiB.
+// "64 KiB", "16 MiB": for sizes that are a whole number of KiB or MiB.
 std::string size_name(int64_t bytes);
 
-// The bytes that a mount holds at most at one time.
+// The most bytes that the tests keep on one mount at a time.
 int64_t bytes_needed(const StorageConfig& config, int nodes);
 // Errors: resource_exhausted (above limit_bytes, or half of what is free), those of statvfs.
 [[nodiscard]] Status check_space(const StorageConfig& config, int nodes);
@@ -58,19 +57,19 @@ struct TestResult {
   double slowest_share = 1;     // the slowest rank's rate against the fastest's, median of the rounds
   double start_spread_s = 0;    // first to last start of ranks, the worst round
   double p50_s = 0, p99_s = 0;  // of single requests; 0: not measured
-  double cached = -1;           // share of the data that the page cache had; -1: past it, or nothing is read
+  double cached = -1;           // share of the data found in the page cache; -1: bypassed, or nothing was read
   bool own_data = false;        // read by the node that wrote it
 
   nlohmann::ordered_json to_json() const;  // an object of type "bench_storage"
 };
 
-// Runs the tests as one node of a meeting. Node 0 gets the results as they come, by `take`; others call nothing.
-// Errors: those of reading and writing (no space, no permission), of the meeting, cancelled.
+// Runs the tests as one node of a meeting. Node 0 calls `take` with each result; other nodes never call it. Errors:
+// those of reading and writing (no space, no permission), of the meeting, cancelled.
 [[nodiscard]] Status run_storage_bench(const StorageConfig& config, Meeting& meeting,
                                        const std::function<void(const TestResult&)>& take, const std::stop_token& stop);
 TestResult result_of(const nlohmann::ordered_json& object);
 
-// What the numbers mean for training. `formula` says how it was found.
+// What the numbers mean for training. `formula` says how `value` was computed.
 struct Meaning {
   std::string mount, what, value, formula;
 };

@@ -21,7 +21,7 @@ struct Shared {
   NodeCache::Call call() const { return {.stop = options.stop, .metrics = options.metrics}; }
 };
 
-// Opens the object of the storage behind when a block is missing, as the version that the cache knows.
+// Opens the object in the inner storage when a block is missing, at the version that the cache knows.
 class LateReader final : public RandomReader {
  public:
   LateReader(std::shared_ptr<const Shared> shared, std::string key, NodeCache::Opened opened, std::string name,
@@ -173,7 +173,7 @@ Result<std::unique_ptr<RandomReader>> CachedStorage::open_read(std::string_view 
 
 bool lies_on_this_node(const Location& location) {
   if (!location.storage->capabilities().is_local()) return false;
-  // A path (open_url) is a key below "/". What is not there yet, or is no path, is taken for local.
+  // open_url() makes a path a key below "/". A key that is not an existing path counts as local.
   struct statfs found = {};
   if (::statfs(("/" + location.key).c_str(), &found) != 0) return true;
   return network_file_system(static_cast<uint32_t>(found.f_type)).empty();

@@ -56,7 +56,7 @@ struct TensorToSave {
 
 // Memory for the bytes [begin, begin + bytes) of a tensor without `data`, whose elements are dense and row-major.
 struct ImagePlace {
-  size_t tensor = 0;  // of those given to save()
+  size_t tensor = 0;  // number among the tensors given to save()
   std::byte* data = nullptr;
   int64_t bytes = 0;
   int64_t begin = 0;
@@ -84,10 +84,10 @@ using StepMetrics = std::map<std::string, double, std::less<>>;
 struct KeepRules {
   int64_t last = 0;               // the newest steps; 0: no such rule
   int64_t every = 0;              // steps divisible by it; 0: none
-  int64_t best = 0;               // those with the best values of `monitor`, of equal values the newer; 0: no such rule
+  int64_t best = 0;               // the steps with the best `monitor`, of equal values the newer; 0: no such rule
   std::string monitor;            // a name in StepMetrics; REQUIRES: set when `best` is
-  bool higher_is_better = false;  // of `monitor`
-  std::chrono::seconds young{0};  // those committed less than this ago; 0: no such rule
+  bool higher_is_better = false;  // a higher value of `monitor` is better
+  std::chrono::seconds young{0};  // the steps committed less than this ago; 0: no such rule
   // The most bytes that all committed steps take together; 0: any. Above it steps go that a rule holds: first the
   // oldest, then those of `every`, at last those of `best`, the worst first. The newest step stays.
   int64_t quota_bytes = 0;
@@ -132,11 +132,11 @@ struct SaverOptions {
   // end at once. save() waits for the save before it, and for storage that does not answer, no longer than the larger
   // of this and `tier_timeout`. Then it gives up the save before it.
   std::chrono::milliseconds commit_timeout{600'000};
-  KeepRules keep{};  // of the root, applied after each commit
+  KeepRules keep{};  // the root's rules, applied after each commit
   // Tiers nearer than the root, nearest first. The nearest is written from the snapshot, the others from its files, or
   // from the snapshot where the nearest is a service or has failed.
   std::vector<TierOptions> tiers;
-  int64_t save_every = 0;  // of the root, with tiers: as TierOptions::save_every
+  int64_t save_every = 0;  // the root's interval, with tiers: as TierOptions::save_every
   // How long a save may get nowhere in a tier; 0: for ever. Then the save gives the tier up and goes on in the others.
   // Later saves leave the tier out until its storage answers. Without tiers a save fails when it has got nowhere for
   // the larger of this and `commit_timeout`.
@@ -164,8 +164,8 @@ class PendingSave {
  public:
   virtual ~PendingSave() = default;
   virtual int64_t step() const = 0;
-  std::string folder() const;         // of the step, below each tier: "step-000000000100"
-  virtual int64_t bytes() const = 0;  // of this rank's file
+  std::string folder() const;         // the step's folder below each tier: "step-000000000100"
+  virtual int64_t bytes() const = 0;  // the size of this rank's file
   virtual bool done() const = 0;      // in all tiers, well or badly
   // The caller says that the places of FillMode::kBegin are full, or by an error why they never will be. The save then
   // fails with this error in every tier; wait() returns it, the next save does not. Called once for a save with a
@@ -229,6 +229,9 @@ class Saver {
                                                                        std::stop_token stop = {},
                                                                        const FillImage& fill = {}) = 0;
   [[nodiscard]] virtual Status commit(int64_t step, std::string state, StepMetrics metrics = {}) = 0;
+  // For a caller that fails before it can call save(): tells the other ranks, which end with `cause` at once. The step
+  // is given up, so the next one is greater. Does nothing with one rank.
+  virtual void abandon(int64_t step, const Error& cause) = 0;
   // Says what the next save continues. Each later save continues the one before it. The manifests keep this line, and
   // steps that are not in it are left behind. nullopt, as at first: the manifests keep none.
   virtual void continue_from(std::optional<Lineage> line) = 0;
@@ -260,17 +263,17 @@ struct StepInfo {
   std::string attempt;
   int64_t world_size = 0;
   int64_t tensors = 0;
-  int64_t bytes = 0;  // of its own files
+  int64_t bytes = 0;  // size of its own files
   StepMetrics metrics;
   std::chrono::sys_time<std::chrono::nanoseconds> committed{};
-  std::optional<Lineage> line;  // what the commit continues; nullopt: an earlier build wrote it, or an import
+  std::optional<Lineage> line;  // the line that the commit continues; nullopt: an earlier build wrote it, or an import
   bool is_left = false;         // the newest line left it behind (LineWalk); set by list_steps and mark_left only
   // The manifest cannot be used: damage, or unsupported (a newer version wrote it). The other fields are then empty but
   // for `step`, `is_left` and `attempt`, which is the newest that has files there, if any.
   std::optional<Error> damage;
   std::optional<StepWriter> writer;  // nullopt: an earlier build wrote it
-  int64_t referred_bytes = 0;        // of tensors that lie in the files of earlier steps
-  std::vector<Ancestor> bases;       // those steps, ascending
+  int64_t referred_bytes = 0;        // bytes of tensors that lie in the files of earlier steps
+  std::vector<Ancestor> bases;       // the steps with these files, ascending
   bool shares = false;               // later steps may refer to this one's files
   // The first file of the step that is missing or has another size than the manifest says; only where it was asked for.
   std::optional<Error> file_damage;
@@ -313,8 +316,8 @@ struct StepCopyOptions {
   // Only the part of this rank; rank 0 waits for the parts of the others and commits. nullopt: all parts.
   std::optional<int64_t> rank{};
   std::string attempt{};  // waits until it has committed the step; empty: the newest attempt that is there
-  KeepRules keep{};       // of the target, afterwards
-  std::chrono::milliseconds timeout{600'000};  // of all waiting
+  KeepRules keep{};       // the target's rules, applied after the copy
+  std::chrono::milliseconds timeout{600'000};  // limit of all waiting together
   Progress* progress = nullptr;                // counts parts and their bytes
 };
 struct StepCopy {
@@ -337,7 +340,7 @@ struct StoredTensor {
 };
 struct TensorToLoad {
   std::string name;
-  Box box;                    // of the global tensor
+  Box box;                    // its place in the global tensor
   std::byte* data = nullptr;  // takes the box's elements, dense row-major
 };
 

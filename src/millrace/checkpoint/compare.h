@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What differs between two steps, tensor by tensor, in bounded memory. Functions block; thread-safe.
+// Compares two steps tensor by tensor, in bounded memory. Functions block; thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -32,7 +32,7 @@ struct TensorDifference {
   // kEqual, kChanged: Euclidean norms of the values, for dtypes of numbers that a double can hold.
   struct Norms {
     double a = 0, b = 0;
-    double difference = 0;  // of b - a
+    double difference = 0;  // norm of b - a
   };
   std::optional<Norms> norms;
 };

@@ -31,14 +31,14 @@ using Lineage = std::vector<Ancestor>;
 bool covers(const Lineage& line, std::string_view attempt, int64_t step);
 // The ancestors with steps below `step` only, for a run that saves a step again.
 Lineage lineage_below(Lineage line, int64_t step);
-// What a save after `step` of `attempt` continues, when that commit continued `line`.
+// The line that a save after `step` of `attempt` continues. `line` is the one that the commit of `step` continued.
 Lineage continue_line(Lineage line, const std::string& attempt, int64_t step);
 
 // A step as its folder shows it, without its manifest being read.
 struct StepNames {
   int64_t step = 0;
   bool is_committed = false;          // it has a manifest
-  std::vector<std::string> attempts;  // that have files there
+  std::vector<std::string> attempts;  // attempts that have files there
 };
 // Ascending. Errors: those of listing.
 [[nodiscard]] Result<std::vector<StepNames>> list_step_names(const Location& root);
@@ -72,9 +72,9 @@ class LineWalk {
   const std::string* newest_of(int64_t step, const Entry& entry) const;
 
   std::map<int64_t, Entry> left_;  // not tried yet
-  std::optional<Lineage> line_;    // of the newest step whose manifest was read
+  std::optional<Lineage> line_;    // line of the newest step whose manifest was read
   int64_t bound_ = INT64_MAX;      // later ones have lower steps
-  int64_t at_ = -1;                // what next() returned
+  int64_t at_ = -1;                // the step that next() returned
 };
 
 // The ancestors of a commit without a lineage, and the commit itself, by the rule of LineWalk from the names alone.

@@ -79,11 +79,16 @@ Status SaveJob::share_memory(bool from_device) {
   std::vector<ThroughMemory>& through = core_->through;
   const auto idle = std::ranges::count_if(through, [](const ThroughMemory& each) { return !each.busy; });
   const int64_t share = idle == 0 ? 0 : all / idle / kStagingPage * kStagingPage;
-  if (share == 0)
-    return no_memory(
-        fmt::format("step {}: memory_bytes allows {} for this rank, and saves that hang in storage hold all but {} "
-                    "of it",
-                    step_, format_bytes(core_->memory.cap()), format_bytes(all)));
+  if (share == 0) {
+    const std::string cap = format_bytes(core_->memory.cap());
+    const bool is_small = idle > 0 && core_->memory.cap() < idle * kStagingPage;
+    return no_memory(is_small
+                         ? fmt::format("step {}: memory_bytes allows {} for this rank, and a save takes at least {}",
+                                       step_, cap, format_bytes(idle * kStagingPage))
+                         : fmt::format("step {}: memory_bytes allows {} for this rank, and saves that hang in "
+                                       "storage hold all but {} of it",
+                                       step_, cap, format_bytes(all)));
+  }
   for (ThroughMemory& each : through) {
     if (!each.busy && each.buffer.bytes() != share) each.buffer.drop();
   }

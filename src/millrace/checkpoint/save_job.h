@@ -56,6 +56,9 @@ class SaveJob {
   // Whether take() has told the other ranks. They give the step up, so it cannot be saved again.
   bool has_told_others() const { return has_told_others_; }
 
+  // Tells the other ranks that this rank's part will not come, so that they need not wait for it.
+  void tell_others(const Error& cause);
+
   // Starts a thread for each tier that the step goes to. `last_of_tier`: the last save of each tier, which must end
   // before this one; it becomes this one.
   RunningSave launch(std::span<std::shared_ptr<Save>> last_of_tier);
@@ -75,9 +78,6 @@ class SaveJob {
   std::function<Status()> look_at_storage() const;
   std::function<void()> answered() const;
   [[nodiscard]] Status answer_of(BoundedCall& call, std::chrono::milliseconds timeout) const;
-  // This rank's part will not come, so the other ranks need not wait for it.
-  void tell_others(const Error& cause);
-
   std::shared_ptr<Save> make_save() const;
 
   const std::shared_ptr<Core> core_;

@@ -88,6 +88,14 @@ class RankSaver final : public Saver {
     return with_context(save->wait({}, std::nullopt), fmt::format("rank {}", core_->options.rank));
   }
 
+  void abandon(int64_t step, const Error& cause) override {
+    if (generation_ != fork_generation() || core_->options.world_size == 1) return;
+    MutexLock lock(mutex_);
+    SaveJob(core_, work_, file_, step, {"null", "null"}).tell_others(cause);
+    last_step_ = std::max(last_step_, step);
+    for (auto& tier : core_->tiers) tier.sweep = true;
+  }
+
   void continue_from(std::optional<Lineage> line) override {
     if (generation_ != fork_generation()) return;
     MutexLock lock(mutex_);
@@ -313,7 +321,9 @@ Result<std::unique_ptr<Saver>> Saver::create(Location root, const SaverOptions& 
     if (tier.save_every < 0) return bad("a negative option of a tier");
     RETURN_IF_ERROR(with_context(check_keep_rules(tier.keep), tier.root.url));
     RETURN_IF_ERROR(check_root(tier.root));
-    const auto is_same = [&](const Location& other) { return other.url == tier.root.url; };
+    const auto is_same = [&](const Location& other) {
+      return other.url == tier.root.url || (other.storage == tier.root.storage && other.key == tier.root.key);
+    };
     if (is_same(root) || std::any_of(options.tiers.begin() + static_cast<std::ptrdiff_t>(i) + 1, options.tiers.end(),
                                      [&](const TierOptions& each) { return is_same(each.root); }))
       return bad(fmt::format("{} is given twice: each tier is another folder", tier.root.url));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the tests of tiers share: tiers behind faults, saves that go to all of them, and loads over all of them. For
-// tests only; functions are thread-safe.
+// Helpers for the tests of tiers: tiers behind faults, saves to all of them, and loads over all of them. For tests
+// only; functions are thread-safe.
 
 #include <gtest/gtest.h>
 

@@ -113,7 +113,7 @@ void print_results(const BenchStorageArgs& args, const std::vector<bench::TestRe
   std::string text = table.empty() ? "" : table.to_string() + "\n";
   text += sweep_table(results, "depth", "random requests of 4 KiB at once");
   text += sweep_table(results, "size", "file size");
-  text += fmt::format("{} of {} after one to warm up; ranks began within {:.1f} ms of each other{}\n",
+  text += fmt::format("{} of {} after one warm-up round; ranks began within {:.1f} ms of each other{}\n",
                       counted(args.config.rounds, "round"), args.seconds, spread * 1000,
                       args.nodes > 1 ? ", by the clocks of their nodes" : "");
   if (args.nodes == 1)
@@ -241,21 +241,21 @@ void add_bench(Verbs& verbs) {
        "millrace bench storage none --size 64MiB --json"},
       [args](Context& context) { return run_bench_storage(*args, context); }, [args] { check_bench_storage(*args); });
   bench::StorageConfig& config = args->config;
-  app.add_option("DIR", config.mounts, "A folder on each file system to test; what is made in it is removed")
+  app.add_option("DIR", config.mounts, "A folder on each file system to test; files made there are removed")
       ->option_text(" ");
   add_choice_flag(
       app, "--profile", {"training", "checkpoint", "metadata", "all", "sweep"},
       [args](const std::string& word) { args->profile = word; },
-      "Which tests to run; all: the first three; sweep: requests at once and sizes of files (default: all)");
+      "Which tests to run; all: the first three; sweep: over requests at once and file sizes (default: all)");
   const auto count = [&](const char* flag, auto& value, int64_t most, const char* text) {
     app.add_option(flag, value, text)->check(CLI::Range(int64_t{1}, most))->option_text("N");
   };
   count("--nodes", args->nodes, 10'000,
-        "Nodes, started by srun; each reads what another one wrote (default: 1, this one)");
-  count("--ranks", config.ranks, 1024, "Ranks a node, each with files of its own (default: 4)");
-  count("--depth", config.depth, 4096, "Requests at once a node for random reads (default: 32)");
-  count("--files", config.files, 10'000'000, "Small files of a rank (default: 1000)");
-  count("--rounds", config.rounds, 1000, "Rounds that count, behind one to warm up (default: 3)");
+        "Number of nodes, started by srun; each reads what another one wrote (default: 1, this one)");
+  count("--ranks", config.ranks, 1024, "Ranks per node, each with its own files (default: 4)");
+  count("--depth", config.depth, 4096, "Random reads at once per node (default: 32)");
+  count("--files", config.files, 10'000'000, "Small files per rank (default: 1000)");
+  count("--rounds", config.rounds, 1000, "Measured rounds, after one warm-up round (default: 3)");
   add_size_flag(app, "--size", config.file_bytes, "Size of a rank's file (default: 256MiB)");
   add_size_flag(app, "--block", config.block_bytes, "Size of a stream's request (default: 1MiB)");
   add_size_flag(app, "--small-size", config.small_bytes, "Size of a small file (default: 128KiB)");
@@ -264,7 +264,7 @@ void add_bench(Verbs& verbs) {
   add_size_flag(app, "--checkpoint-size", args->checkpoint_bytes,
                 "Checkpoint to plan with (default: 98GB, a 7B model that can be resumed)");
   count("--gpus", args->gpus, 10'000'000, "GPUs to plan checkpoints for (default: 8)");
-  app.add_option("--srun", args->srun, "More arguments of srun, such as '--partition=p5'")->option_text("WORDS");
+  app.add_option("--srun", args->srun, "Further arguments for srun, such as '--partition=p5'")->option_text("WORDS");
   app.add_flag("--clean", args->clean, "Only remove the files that an earlier test left");
   add_html_flag(app, args->html);
   app.add_option("--meet", args->meet, "Where nodes meet; set by the verb itself")->group("");

@@ -43,6 +43,11 @@ double lost_share(double interval_s, double cost_s, double mtbf_s) {
   return cost_s / interval_s + interval_s / (2 * mtbf_s);
 }
 
+std::string lost_text(double share) {
+  if (share >= 1) return "all of the time: failures come too often for it to make progress";
+  return fmt::format("{:.2f} % of the time", 100 * share);
+}
+
 Json seconds_or_null(const std::optional<double>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
@@ -103,12 +108,12 @@ Status run_ckpt_advise(const AdviseArgs& args, Context& context) {
   table.add({"a failure every", duration(*plan.mtbf_s)});
   table.add({"interval by Young", duration(*plan.young_s)});
   table.add({"interval by Daly", duration(*plan.daly_s)});
-  table.add({"lost at that", fmt::format("{:.2f} % of the time", 100 * lost_share(*plan.daly_s, cost, *plan.mtbf_s))});
+  table.add({"lost at that", lost_text(lost_share(*plan.daly_s, cost, *plan.mtbf_s))});
   std::optional<double> lost_now;
   if (usual) {
     lost_now = lost_share(*usual, cost, *plan.mtbf_s);
     table.add({"interval now", duration(*usual)});
-    table.add({"lost at that", fmt::format("{:.2f} % of the time", 100 * *lost_now)});
+    table.add({"lost at that", lost_text(*lost_now)});
   }
   context.out.print({{"type", "ckpt_advise"},
                      {"step", newest->step},
@@ -138,9 +143,9 @@ void add_ckpt_advise(Verbs& verbs, CLI::App& ckpt) {
   add_parsed_flag(app, "--stall", args->options.stall_s, "TIME",
                   "Time that one save stops training: Checkpointer.stats() has it", parse_seconds);
   add_parsed_flag(app, "--bandwidth", args->options.bandwidth_bytes_per_s, "RATE",
-                  "Write bandwidth, for saves that stop training until they are written", parse_rate);
+                  "Write bandwidth, for saves that stop training until they are written", parse_positive_rate);
   add_parsed_flag(app, "--mtbf", args->options.mtbf_s, "TIME", "Mean time between failures of the whole job",
-                  parse_seconds);
+                  parse_positive_seconds);
   app.add_option("--gpus", args->options.gpus, "GPUs of the job, for a usual failure rate")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");

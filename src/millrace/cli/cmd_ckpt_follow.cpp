@@ -97,11 +97,11 @@ void add_ckpt_follow(Verbs& verbs, CLI::App& ckpt) {
   app.add_option("SOURCE", args->source, "Folder in which the program writes checkpoint-N")
       ->required()
       ->option_text(" ");
-  app.add_option("TARGET", args->target, "Folder or URL that gets copies")->required()->option_text(" ");
+  app.add_option("TARGET", args->target, "Folder or URL that receives the copies")->required()->option_text(" ");
   app.add_option("--keep-last", args->keep_last, "Keep this many complete checkpoints at TARGET (default: all)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("K");
-  app.add_option("--every", args->every_s, "Seconds between two looks (default: 10)")
+  app.add_option("--every", args->every_s, "Seconds between two checks (default: 10)")
       ->check(CLI::Range(0.01, 86400.0))
       ->option_text("SECONDS");
   app.add_option("--settle", args->settle_s, "Seconds without a change before a checkpoint is copied (default: 10)")
@@ -110,7 +110,7 @@ void add_ckpt_follow(Verbs& verbs, CLI::App& ckpt) {
   auto* const once = app.add_flag("--once", args->once,
                                   "Exit after copying all complete checkpoints, instead of running until SIGTERM");
   app.add_flag("--restore", args->restore,
-               "Instead, before training: remove what is not complete in SOURCE, and bring the newest of TARGET back")
+               "Before training: remove incomplete checkpoints from SOURCE and copy the newest one of TARGET back")
       ->excludes(once);
 }
 

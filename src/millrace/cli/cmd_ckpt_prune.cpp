@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/strings.h"
 #include "millrace/base/text/units.h"
 #include "millrace/checkpoint/checkpoint.h"
 #include "millrace/cli/command.h"
@@ -152,6 +153,7 @@ void add_ckpt_prune(Verbs& verbs, CLI::App& ckpt) {
                 "Most bytes that all steps may take; the oldest are removed first, those of --keep-best last", 1);
   app.add_option("--older-than", args->older_than_days, "Remove only steps committed more than DAYS days ago")
       ->check(CLI::Range(0.0, 1e6))
+      ->check([](const std::string& days) { return lower_case(days).ends_with("nan") ? "not a number" : ""; })
       ->option_text("DAYS");
   app.add_flag("--left-behind", args->rules.drop_left,
                "Remove all steps that the newest line left behind (a run that went back or was restarted)");

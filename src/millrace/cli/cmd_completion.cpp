@@ -47,10 +47,6 @@ void collect_words(const CLI::App& app, const std::string& above, std::vector<Ve
   for (const CLI::App* verb : below) collect_words(*verb, prefix, all);
 }
 
-std::string joined(const std::vector<std::string>& words, const char* between) {
-  return CLI::detail::join(words, between);
-}
-
 // In single quotes, for any of the shells.
 std::string shell_quoted(const std::string& text) {
   std::string out = "'";
@@ -69,10 +65,11 @@ std::string bash_script(const std::vector<VerbWords>& verbs) {
     for (const FlagWord& flag : verb.flags) {
       here.push_back(flag.name);
       if (!flag.takes_value) continue;
-      values += fmt::format("    \"{} {}\") {} return;;\n", verb.path, flag.name,
-                            flag.choices.empty() ? "" : fmt::format("words=\"{}\"; match;", joined(flag.choices, " ")));
+      values +=
+          fmt::format("    \"{} {}\") {} return;;\n", verb.path, flag.name,
+                      flag.choices.empty() ? "" : fmt::format("words=\"{}\"; match;", fmt::join(flag.choices, " ")));
     }
-    words += fmt::format("    \"{}\") words=\"{}\";;\n", verb.path, joined(here, " "));
+    words += fmt::format("    \"{}\") words=\"{}\";;\n", verb.path, fmt::join(here, " "));
   }
   return fmt::format(R"(# bash completion of millrace: source <(millrace completion bash)
 _millrace() {{
@@ -92,7 +89,7 @@ _millrace() {{
 }}
 complete -o default -F _millrace millrace
 )",
-                     joined(paths, "|"), values, words);
+                     fmt::join(paths, "|"), values, words);
 }
 
 std::string zsh_function(const std::string& path) {
@@ -118,7 +115,8 @@ std::string zsh_script(const std::vector<VerbWords>& verbs) {
     for (const FlagWord& flag : verb.flags) {
       std::string specification = flag.name + "[" + zsh_text(flag.description) + "]";
       if (flag.takes_value) specification += ":value:";
-      if (flag.takes_value) specification += flag.choices.empty() ? "_files" : "(" + joined(flag.choices, " ") + ")";
+      if (flag.takes_value)
+        specification += flag.choices.empty() ? "_files" : fmt::format("({})", fmt::join(flag.choices, " "));
       arguments += " \\\n    " + shell_quoted(specification);
     }
     script += zsh_function(verb.path) + "() {\n";
@@ -165,7 +163,8 @@ std::string fish_script(const std::vector<VerbWords>& verbs) {
     for (const FlagWord& flag : verb.flags) {
       script += fmt::format("{} -l {}", start, flag.name.substr(2));
       if (flag.takes_value)
-        script += flag.choices.empty() ? " -r -F" : " -x -a " + shell_quoted(joined(flag.choices, " "));
+        script +=
+            flag.choices.empty() ? " -r -F" : " -x -a " + shell_quoted(fmt::format("{}", fmt::join(flag.choices, " ")));
       script += " -d " + shell_quoted(flag.description) + "\n";
     }
   }

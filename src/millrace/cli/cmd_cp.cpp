@@ -72,7 +72,7 @@ void add_cp(Verbs& verbs) {
             context);
       });
   add_source_and_target(app, args->source, args->target);
-  app.add_flag("-r,--recursive", args->recursive, "Everything below SRC, to the same paths below DST");
+  app.add_flag("-r,--recursive", args->recursive, "Copy everything below SRC to the same paths below DST");
   add_transfer_flags(verbs, app, *args);
 }
 
@@ -95,7 +95,7 @@ void add_mv(Verbs& verbs) {
             context);
       });
   add_source_and_target(app, args->source, args->target);
-  app.add_flag("-r,--recursive", args->recursive, "Everything below SRC, to the same paths below DST");
+  app.add_flag("-r,--recursive", args->recursive, "Move everything below SRC to the same paths below DST");
   add_transfer_flags(verbs, app, *args, false);
 }
 

@@ -4,14 +4,13 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
 #include "millrace/base/command.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/cli/html_report.h"
@@ -213,10 +212,9 @@ class Examination {
 
   Status read_nccl() {
     for (const std::string& path : args_.nccl) {
-      std::ifstream file(path, std::ios::binary);
-      if (!file) return fail(ErrorCode::kNotFound, "cannot read {}", path);
-      const std::string text{std::istreambuf_iterator<char>(file), {}};
-      std::vector<doctor::NcclRun> runs = doctor::parse_nccl_tests(text, path);
+      const auto text = read_text(path);
+      if (!text) return fail(ErrorCode::kNotFound, "cannot read {}", path);
+      std::vector<doctor::NcclRun> runs = doctor::parse_nccl_tests(*text, path);
       if (runs.empty()) return fail(ErrorCode::kInvalidArgument, "{} holds no table of nccl-tests", path);
       for (doctor::NcclRun& run : runs) {
         if (doctor::link_limit(run, args_.instance).gb_per_s <= 0) {
@@ -429,8 +427,7 @@ void check_doctor(DoctorArgs& args) {
 void add_doctor(Verbs& verbs) {
   auto args = std::make_shared<DoctorArgs>();
   CLI::App& app = verbs.add(
-      verbs.root(), "doctor",
-      "Say what is wrong with a run, with the evidence: memory, data, hangs, slow or failing nodes",
+      verbs.root(), "doctor", "Diagnose a run, with evidence: memory, data, hangs, slow or failing nodes",
       {"millrace doctor runs/a", "millrace doctor --logs train.log --samples gpu.csv",
        "millrace doctor --nccl nccl.log --instance p5.48xlarge --json"},
       [args](Context& context) { return run_doctor(*args, context); }, [args] { check_doctor(*args); });
@@ -448,15 +445,15 @@ void add_doctor(Verbs& verbs) {
   app.add_option("--here-of-job", args->here_of_job, "Print the processes of a job on this node, for another doctor")
       ->option_text("ID")
       ->group("");
-  files("--logs", args->logs, "A log, beside those that are found; may be repeated", "FILE");
-  files("--samples", args->samples, "Samples of a node by `millrace monitor` or nvidia-smi; may be repeated", "FILE");
+  files("--logs", args->logs, "A log besides those that are found; may be repeated", "FILE");
+  files("--samples", args->samples, "Samples of a node from `millrace monitor` or nvidia-smi; may be repeated", "FILE");
   files("--nccl", args->nccl, "Output of nccl-tests; may be repeated", "FILE");
   files("--flight", args->flights, "A rank's dump of PyTorch's flight recorder; may be repeated", "FILE");
-  files("--folder", args->folders, "A folder whose file system may be full; may be repeated", "DIR");
+  files("--folder", args->folders, "Check whether the file system of this folder is full; may be repeated", "DIR");
   app.add_option("--instance", args->instance, "EC2 type of the nodes, for the limit of their network")
       ->option_text("TYPE");
-  app.add_option("--watch", args->watch, "How long processes are watched (default: 1s)")->option_text("TIME");
-  app.add_flag("--no-stacks", args->no_stacks, "Do not ask py-spy or gdb where processes stand");
+  app.add_option("--watch", args->watch, "Time to watch processes (default: 1s)")->option_text("TIME");
+  app.add_flag("--no-stacks", args->no_stacks, "Do not read the stacks of processes with py-spy or gdb");
   add_choice_flag(
       app, "--fail-on", {"error", "warning", "never"},
       [args](const std::string& word) {
@@ -464,7 +461,7 @@ void add_doctor(Verbs& verbs) {
       },
       "Lowest severity that ends with exit status 3 (default: error)");
   add_html_flag(app, args->html);
-  app.add_flag("--rules", args->lint.list_rules, "Print all rules as a Markdown table");
+  app.add_flag("--rules", args->lint.list_rules, "Print all rules as Markdown");
   app.add_option("--explain", args->lint.explain, "Print one rule with its reason, advice and source")
       ->option_text("RULE");
 }

@@ -94,6 +94,11 @@ void complete_job_spec(JobNewArgs& args) {
   spec.exclusive = kind->exclusive && !args.shared;
   spec.monitor_s = args.monitor_s.value_or(spec.gpus_per_node > 0 ? spec.monitor_s : 0);
   spec.log_dir = std::filesystem::absolute(args.log_dir).lexically_normal().string();
+  if (const Status fits = jobs::check_header(spec); !fits) {
+    const std::string said = fits.error().message();
+    const size_t flag = said.find(": ");
+    throw CLI::ValidationError(said.substr(0, flag), said.substr(flag + 2));
+  }
   for (const std::string& text : args.stage) spec.stage.push_back(parse_copy("--stage", text));
   for (const std::string& text : args.save) spec.save.push_back(parse_copy("--save", text));
   for (const std::string& text : args.follow) spec.follow.push_back(parse_copy("--follow", text));
@@ -134,9 +139,16 @@ Status run_job_new(const JobNewArgs& args, Context& context) {
   }
   ASSIGN_OR_RETURN(const std::string text, jobs::write_job(spec));
   note_missing_options(spec, context);
+  if (spec.kind == jobs::JobKind::kPreprocess && spec.tasks > jobs::kDefaultArrayTasks) {
+    context.out.note(
+        fmt::format("{} tasks are more than the {} that sbatch takes by default; `scontrol show config` tells the "
+                    "MaxArraySize of the cluster",
+                    spec.tasks, jobs::kDefaultArrayTasks));
+  }
   const jobs::ScriptFile file{args.out.empty() ? args.kind : args.out, text};
-  for (const Finding& finding : jobs::lint_jobs(std::span(&file, 1), {facts ? &*facts : nullptr, nullptr}))
-    context.out.note(finding_text(finding));
+  for (const Finding& finding : jobs::lint_jobs(std::span(&file, 1), {facts ? &*facts : nullptr, nullptr})) {
+    if (!finding.suppressed_because) context.out.note(finding_text(finding));
+  }
   const Json object{{"type", "job_script"},
                     {"kind", args.kind},
                     {"path", args.out.empty() ? Json(nullptr) : Json(args.out)},
@@ -192,8 +204,10 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
   app.add_option("--log-dir", args.log_dir, "Folder of the logs, which every node sees (default: logs)")
       ->option_text("DIR");
   app.add_flag("--shared", args.shared, "Share the nodes with other jobs");
-  app.add_option("--mem", spec.mem_per_gpu,
-                 "With shared nodes: memory for each GPU, or of the job where there are none")
+  app.add_option(
+         "--mem", spec.mem_per_gpu,
+         "With shared nodes: memory for each GPU, or of the job where there are none; 80GiB, or as Slurm writes it, "
+         "80G")
       ->option_text("SIZE");
   add_choice_flag(
       app, "--launcher", {"torchrun", "srun"}, [&spec](const std::string& name) { spec.torchrun = name == "torchrun"; },
@@ -212,7 +226,11 @@ void add_job_new_flags(CLI::App& app, JobNewArgs& args) {
                  "Seconds between samples of what every node does, 0 for none (default: 60; without GPUs: 0)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
-  number("--signal", spec.signal_s, 0, "Seconds before the limit to save and requeue, 0 for neither (default: 300)");
+  constexpr int64_t kLongestSignal = 65535;  // of sbatch
+  app.add_option("--signal", spec.signal_s,
+                 "Seconds before the limit to save and requeue, 0 for neither (default: 300)")
+      ->check(CLI::Range(int64_t{0}, kLongestSignal))
+      ->option_text("N");
   number("--max-restarts", spec.max_restarts, 0,
          "Requeue after this many failures, unless three starts come no step further (default: 0; needs --signal)");
   app.add_option("--image", spec.image, "Container of pyxis: registry#image:tag or a .sqsh file")->option_text("IMAGE");

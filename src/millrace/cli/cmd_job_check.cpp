@@ -40,21 +40,22 @@ Status run_job_check(const JobCheckArgs& args, Context& context) {
 }  // namespace
 
 void add_check_flags(CLI::App& app, jobs::CheckRequest& request) {
-  app.add_option("--data", request.data, "Data beside those that the script names; may be repeated")
+  app.add_option("--data", request.data, "Data besides those that the script names; may be repeated")
       ->option_text("URL")
       ->allow_extra_args(false);
   app.add_option("--checkpoints", request.checkpoints,
-                 "A folder of checkpoints beside those that the script names; may be repeated")
+                 "A folder of checkpoints besides those that the script names; may be repeated")
       ->option_text("DIR")
       ->allow_extra_args(false);
   add_size_flag(app, "--checkpoint-size", request.checkpoint_bytes,
                 "Size of one checkpoint (default: of the largest one there, else the plan's for the model)");
   add_parsed_flag(app, "--parameters", request.parameters, "N",
                   "Parameters of the model, for the plan: 70B (default: from the script's model)", parse_parameters);
-  app.add_option("--keep-last", request.keep_last, "Checkpoints that stay (default: as the script says, else 2)")
+  app.add_option("--keep-last", request.keep_last,
+                 "Number of checkpoints to keep (default: as the script says, else 2)")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  app.add_flag("--deep", request.deep, "Read the data whole and compare them with their hashes");
+  app.add_flag("--deep", request.deep, "Read all data and compare them with their hashes");
   app.add_flag("--probe", request.probe, "Look at the paths on one node of the partition, by a short srun");
 }
 
@@ -71,7 +72,9 @@ void add_job_check(Verbs& verbs, CLI::App& job) {
         }
       });
   check.add_option("SCRIPT", args->request.script, "The batch script")->option_text(" ");
-  check.add_option("ARGUMENTS", args->request.arguments, "Arguments of the script; after -- where they begin with -")
+  check
+      .add_option("ARGUMENTS", args->request.arguments,
+                  "Arguments of the script; put -- before them if one begins with -")
       ->option_text(" ");
   check
       .add_option("--sbatch", args->request.options,

@@ -132,7 +132,9 @@ void add_job_submit(Verbs& verbs, CLI::App& job) {
         }
       });
   submit.add_option("SCRIPT", args->request.script, "The batch script")->required()->option_text(" ");
-  submit.add_option("ARGUMENTS", args->request.arguments, "Arguments of the script; after -- where they begin with -")
+  submit
+      .add_option("ARGUMENTS", args->request.arguments,
+                  "Arguments of the script; put -- before them if one begins with -")
       ->option_text(" ");
   submit
       .add_option("--after", args->after,

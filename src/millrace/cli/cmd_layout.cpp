@@ -22,14 +22,11 @@ Result<layout::Layout> read_layout(const LayoutArgs& args) {
   return layout::parse_layout(text, args.file);
 }
 
-std::string joined(const std::vector<std::string>& parts) {
-  return fmt::format("{}", fmt::join(parts, "; "));
-}
-
 std::string state_text(const layout::DirectoryState& state) {
   std::string text = state.created ? "created" : "";
-  if (!state.mended.empty()) text = "mended: " + joined(state.mended);
-  if (!state.differences.empty()) text += (text.empty() ? "" : "; ") + joined(state.differences);
+  if (!state.mended.empty()) text = fmt::format("mended: {}", fmt::join(state.mended, "; "));
+  if (!state.differences.empty())
+    text += fmt::format("{}{}", text.empty() ? "" : "; ", fmt::join(state.differences, "; "));
   return text.empty() ? "as declared" : text;
 }
 
@@ -149,10 +146,10 @@ CLI::App& add_layout_verb(Verbs& verbs, CLI::App& group, const std::string& name
 }  // namespace
 
 void add_layout(Verbs& verbs) {
-  CLI::App& group = verbs.add_group("layout", "Directory trees of a cluster from one declaration");
+  CLI::App& group = verbs.add_group("layout", "Create and check a cluster's directory trees from one declaration");
   auto args = std::make_shared<LayoutArgs>();
   CLI::App& apply =
-      add_layout_verb(verbs, group, "apply", "Wait for mounts, make missing directories, correct different ones",
+      add_layout_verb(verbs, group, "apply", "Wait for mounts, make missing directories, correct those that differ",
                       {"millrace layout apply layout.yaml", "millrace layout apply layout.yaml --dry-run",
                        "millrace layout apply layout.yaml --json"},
                       args, run_layout_apply);

@@ -60,8 +60,8 @@ Status run_lerobot_modality(const ModalityArgs& args, Context& context) {
   context.out.print(object, modality_text(root.url, plan));
   if (args.write) {
     context.out.note(
-        fmt::format("{}/meta/modality.json is written; `millrace lerobot stats {} --write` brings meta/stats.json in "
-                    "step, and `millrace lerobot validate {} --groot` checks both",
+        fmt::format("{}/meta/modality.json is written; `millrace lerobot stats {} --write` updates meta/stats.json, "
+                    "and `millrace lerobot validate {} --groot` checks both",
                     root.url, root.url, root.url));
   }
   return {};
@@ -82,10 +82,11 @@ void add_lerobot_modality(Verbs& verbs, CLI::App& lerobot) {
       });
   app.add_option("URL", args->url, "The dataset's folder: a path or s3://bucket/prefix")->required()->option_text(" ");
   app.add_option("--spec", args->spec_file,
-                 "Lines such as state.arm = observation.state[0:5] (default: the file that is there, else proposed)")
+                 "File of lines such as state.arm = observation.state[0:5] (default: the existing modality.json, else "
+                 "a proposal)")
       ->option_text("FILE");
   app.add_flag("--write", args->write, "Write meta/modality.json");
-  app.add_flag("--force", args->force, "Replace the one that is there");
+  app.add_flag("--force", args->force, "Replace an existing meta/modality.json");
 }
 
 }  // namespace millrace::cli

@@ -58,13 +58,13 @@ Status run_repair(const RepairArgs& args, Context& context) {
 void add_lerobot_repair(Verbs& verbs, CLI::App& lerobot) {
   auto args = std::make_shared<RepairArgs>();
   CLI::App& app =
-      verbs.add(lerobot, "repair", "Mend info.json, timestamps and statistics where the files leave no doubt",
+      verbs.add(lerobot, "repair", "Repair info.json, timestamps and statistics where the files leave no doubt",
                 {"millrace lerobot repair so101 --dry-run", "millrace lerobot repair so101",
                  "millrace lerobot repair s3://bucket/datasets/so101 --metadata-only --json"},
                 [args](Context& context) { return run_repair(*args, context); });
   app.add_option("URL", args->url, "The dataset's folder: a path or s3://bucket/prefix")->required()->option_text(" ");
   app.add_flag("--dry-run", args->dry_run, "List each fix, and write nothing");
-  app.add_flag("--metadata-only", args->metadata_only, "Mend meta/info.json only; read no rows and decode no frame");
+  app.add_flag("--metadata-only", args->metadata_only, "Repair meta/info.json only; read no rows and decode no frames");
 }
 
 }  // namespace millrace::cli

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -13,11 +12,11 @@
 
 #include "millrace/base/text/units.h"
 #include "millrace/cli/command.h"
+#include "millrace/cli/link_status.h"
 #include "millrace/cli/task_flag.h"
 #include "millrace/link/guardian.h"
 #include "millrace/link/release.h"
 #include "millrace/link/run.h"
-#include "millrace/link/status.h"
 #include "millrace/link/wait.h"
 
 namespace millrace::cli {
@@ -40,6 +39,7 @@ struct LinkArgs {
   std::string patience;
   int group = -1;
   bool end = false;
+  bool force = false;
 };
 
 double seconds_of(const std::string& flag, const std::string& text) {
@@ -142,10 +142,12 @@ Status run_link_rm(const LinkArgs& args, Context& context) {
       ASSIGN_OR_RETURN(const link::StateCounts counts, (*state)->counts());
       released = counts.released;
     }
-    if (released > 0) {
-      return fail(ErrorCode::kInvalidArgument,
-                  "{} has {} released files, whose content is in the bucket only: `millrace link restore {}` first",
-                  name, released, config.directory);
+    if (released > 0 && !args.force) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "{} has {} released files, whose content is in the bucket only: `millrace link restore {}` first, or, "
+          "where the directory is gone or needs no content, `millrace link rm --force {}`",
+          name, released, config.directory, name);
     }
     if (!config.show_at.empty()) {
       const Status ended = link::end_guardian(config, link::home_of(links, name));
@@ -283,94 +285,11 @@ Status run_link_guard(const LinkArgs& args, Context& context) {
   return link::run_guardian(config, home, options, context.stop);
 }
 
-std::string ago(const std::string& seconds, int64_t now) {
-  const auto then = parse_whole(seconds);
-  // A clock that was set back since makes no time of it.
-  return then ? format_duration(static_cast<double>(std::max<int64_t>(now - *then, 0))) + " ago" : "never";
-}
-
-Status print_status(const link::LinkConfig& config, const link::LinkHome& home, Context& context) {
-  constexpr size_t kShown = 20;
-  ASSIGN_OR_RETURN(link::LinkStatus status, link::read_status(home, kShown));
-  const link::StateCounts& counts = status.counts;
-  std::map<std::string, std::string>& facts = status.facts;
-  const auto now = static_cast<int64_t>(std::time(nullptr));
-  Json told_conflicts = Json::array(), told_problems = Json::array();
-  std::string text = fmt::format("{}: {} and {}\n", config.name, config.directory, config.url);
-  const std::string doing = status.running ? facts["doing"] : "not running: `millrace link run " + config.name + "`";
-  text += fmt::format("  now        {}\n", doing);
-  text += fmt::format("  behind     {}\n", format_duration(static_cast<double>(status.behind_s)));
-  if (status.silent_since > 0) {
-    text += fmt::format("  bucket     has not answered since {}\n", ago(std::to_string(status.silent_since), now));
-  }
-  text += fmt::format("  equal      {}, {}; {} proven to be in the bucket\n", counted(counts.files, "file"),
-                      format_bytes(counts.bytes), format_count(counts.proven));
-  text += fmt::format("  released   {}, {}\n", counted(counts.released, "file"), format_bytes(counts.released_bytes));
-  text += fmt::format("  all seen   {}, in {} s; {} files not finished, {} about to be looked at\n",
-                      ago(facts["last_sweep"], now), facts["sweep_s"].empty() ? "?" : facts["sweep_s"],
-                      facts["postponed"].empty() ? "0" : facts["postponed"],
-                      facts["waiting"].empty() ? "0" : facts["waiting"]);
-  if (parse_whole(facts["passed"]).value_or(0) > 0) {
-    text += fmt::format("  passed     {} not plain files: links, devices, folder markers\n", facts["passed"]);
-  }
-  for (const char* name : {"error", "not_deleted"}) {
-    if (!facts[name].empty())
-      text += fmt::format("  {:10} {}\n", name == std::string_view("error") ? "error" : "kept", facts[name]);
-  }
-  for (const link::Problem& each : status.problems) {
-    told_problems.push_back({{"path", each.path}, {"since", each.since}, {"error", each.error}});
-    text += fmt::format("  problem    {}, since {}: {}\n", printable(each.path), ago(std::to_string(each.since), now),
-                        printable(each.error));
-  }
-  for (const link::Conflict& each : status.conflicts) {
-    told_conflicts.push_back(
-        {{"path", each.path}, {"time", each.time}, {"reason", each.reason}, {"outcome", each.outcome}});
-    text += fmt::format("  conflict   {}, {}: {}; {}\n", printable(each.path), ago(std::to_string(each.time), now),
-                        printable(each.reason), printable(each.outcome));
-  }
-  const auto number = [&](const char* name) { return Json(parse_whole(facts[name]).value_or(0)); };
-  Json guardian = nullptr;
-  if (!config.show_at.empty()) {
-    const auto found = link::find_guardian(home);
-    if (found) guardian = found->process;
-    text += found ? fmt::format("  guardian   process {}, {} at {} wait for content\n", found->process,
-                                counted(found->waiting, "program"), config.show_at)
-                  : "  guardian   none: root would read zeros in files without content\n";
-  }
-  context.out.print({{"type", "link_status"},
-                     {"name", config.name},
-                     {"directory", config.directory},
-                     {"url", config.url},
-                     {"running", status.running},
-                     {"doing", facts["doing"]},
-                     {"files", counts.files},
-                     {"bytes", counts.bytes},
-                     {"proven", counts.proven},
-                     {"released", counts.released},
-                     {"released_bytes", counts.released_bytes},
-                     {"unfinished", number("postponed")},
-                     {"passed", number("passed")},
-                     {"waiting", number("waiting")},
-                     {"behind_s", status.behind_s},
-                     {"silent_since", status.silent_since > 0 ? Json(status.silent_since) : Json(nullptr)},
-                     {"last_sweep", facts["last_sweep"].empty() ? Json(nullptr) : number("last_sweep")},
-                     {"error", facts["error"]},
-                     {"not_deleted", facts["not_deleted"]},
-                     {"guardian", guardian},
-                     {"conflicts", counts.conflicts},
-                     {"problems", counts.problems},
-                     {"latest_conflicts", told_conflicts},
-                     {"latest_problems", told_problems}},
-                    text);
-  if (counts.problems > 0 || !facts["error"].empty() || status.silent_since > 0) context.out.count_finding();
-  return {};
-}
-
 Status run_link_status(const LinkArgs& args, Context& context) {
   ASSIGN_OR_RETURN(const std::string links, link::links_folder());
   ASSIGN_OR_RETURN(const std::vector<link::LinkConfig> chosen, chosen_links(links, args.names));
   for (const link::LinkConfig& config : chosen) {
-    RETURN_IF_ERROR(print_status(config, link::home_of(links, config.name), context));
+    RETURN_IF_ERROR(print_link_status(config, link::home_of(links, config.name), context));
   }
   return {};
 }
@@ -386,6 +305,10 @@ Status run_link_wait(const LinkArgs& args, Context& context) {
   if (!args.timeout.empty()) timeout = std::chrono::duration<double>(seconds_of("--within", args.timeout));
   ASSIGN_OR_RETURN(const link::WaitReport report,
                    link::wait_for(path.config, path.home, path.below, timeout, context.stop, nullptr));
+  if (report.filtered + report.passed > 0) {
+    context.out.note(fmt::format("link wait: does not ask about {} that the filter leaves out and {} links or devices",
+                                 counted(report.filtered, "file"), report.passed));
+  }
   Json proofs = Json::object();
   std::string by = report.files == 0 ? "there is none" : "";
   for (const auto& [proof, files] : report.proofs) {
@@ -399,6 +322,8 @@ Status run_link_wait(const LinkArgs& args, Context& context) {
        {"files", report.files},
        {"bytes", report.bytes},
        {"proofs", proofs},
+       {"filtered", report.filtered},
+       {"passed", report.passed},
        {"seconds", report.seconds}},
       fmt::format("{}, {}, proven to be in the bucket ({}) after {}\n", counted(report.files, "file"),
                   format_bytes(report.bytes), by, format_duration(report.seconds)));
@@ -478,7 +403,7 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
        "millrace link add /fsx/run1 s3://bucket/run1 --import none --export new,changed",
        "millrace link add /fsx/d s3://bucket/d --import new,changed,deleted --delete trash:7d"},
       [args](Context& context) { return run_link_add(*args, context); }, [args] { check_add(*args); });
-  app.add_option("DIRECTORY", args->config.directory, "Exists, and belongs to no other link")
+  app.add_option("DIRECTORY", args->config.directory, "An existing directory that belongs to no other link")
       ->required()
       ->option_text(" ");
   app.add_option("URL", args->config.url, "s3://bucket/prefix, or another directory")->required()->option_text(" ");
@@ -489,12 +414,12 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
       ->option_text("new,changed,deleted|none");
   app.add_option("--delete", args->both_deletes, "What a removal does to the other side's copy (default: trash:7d)")
       ->option_text("propagate|trash:TIME");
-  app.add_option("--delete-here", args->here_deletes, "The same, for files of the directory")
+  app.add_option("--delete-here", args->here_deletes, "As --delete, for files of the directory only")
       ->option_text("propagate|trash:TIME");
-  app.add_option("--delete-bucket", args->bucket_deletes, "The same, for objects of the bucket")
+  app.add_option("--delete-bucket", args->bucket_deletes, "As --delete, for objects of the bucket only")
       ->option_text("propagate|trash:TIME");
   app.add_option("--max-delete", args->config.max_delete,
-                 "Remove nothing from a side where more are gone (default: 1000)")
+                 "Remove nothing from a side if more than N would be removed (default: 1000)")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
   add_choice_flag(
@@ -506,7 +431,9 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
       ->option_text("TIME");
   app.add_option("--poll", args->poll, "Time between two listings of the bucket while it changes (default: 2s)")
       ->option_text("TIME");
-  app.add_option("--poll-most", args->poll_most, "The same while nothing changes (default: 60s)")->option_text("TIME");
+  app.add_option("--poll-most", args->poll_most,
+                 "Longest time between two listings while nothing changes (default: 60s)")
+      ->option_text("TIME");
   app.add_flag("--lazy", args->config.lazy,
                "Imported files have no content until `link restore` brings it; not for root without --show-at");
   app.add_option("--show-at", args->config.show_at,
@@ -520,19 +447,21 @@ void add_link_add(Verbs& verbs, CLI::App& group) {
   app.add_option("--changelog", args->config.changelog,
                  "Changelog of Lustre that tells of changes by other nodes: lustre-MDT0000:cl1 (needs root and lfs)")
       ->option_text("MDT:USER");
-  app.add_option("--take-over", args->take_over,
-                 "Several nodes may run the link (`link join`): one does, and another takes over when it was silent "
-                 "for this time (30s)")
+  app.add_option(
+         "--take-over", args->take_over,
+         "Several nodes may run the link (`link join`): one does; another takes over when that one has been silent "
+         "for this time (30s)")
       ->option_text("TIME");
   app.add_option("--keep-free", args->watermarks,
-                 "While it runs, release files when less than LOW percent of the file system is free, until HIGH are")
+                 "While it runs, release files when less than LOW percent of the file system is free, until HIGH "
+                 "percent are free")
       ->option_text("LOW:HIGH");
   app.add_option("--pin", args->config.pins, "Never release files that match (rsync's rules)")
       ->option_text("PATTERN")
       ->expected(1)
       ->take_all();
   app.add_option("--next-use", args->config.next_use,
-                 "File of paths in the order of their use, read again each time: with --keep-free they go last")
+                 "File of paths in the order of their next use, read again each time; --keep-free releases them last")
       ->option_text("FILE");
   for (const auto& [flag, sign, text] :
        {std::tuple("--include", "+ ", "Carry matching files (rsync's rules; the first match decides)"),
@@ -650,8 +579,7 @@ void add_link(Verbs& verbs) {
       ->option_text("URL")
       ->excludes("--once");
   runs.add_option("--task", run->task,
-                  "One of N tasks that carry a link at once (--take-over): I counted from 0, or slurm for Slurm's own "
-                  "numbers")
+                  "Do share I of N of the work of a link with --take-over (I from 0); slurm: take both from Slurm")
       ->option_text("I/N|slurm");
   runs.add_flag("--no-watch", run->no_watch, "Find changes of the directory by looking, not by inotify");
 
@@ -689,6 +617,7 @@ void add_link(Verbs& verbs) {
                             {"millrace link rm datasets", "millrace link rm a b", "millrace link rm datasets --json"},
                             [rm](Context& context) { return run_link_rm(*rm, context); });
   rms.add_option("NAME", rm->names, "Links")->required()->option_text("...");
+  rms.add_flag("--force", rm->force, "Also a link with released files, which then stay without content");
 }
 
 }  // namespace millrace::cli

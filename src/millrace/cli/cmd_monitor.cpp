@@ -97,6 +97,14 @@ void add_monitor(Verbs& verbs) {
   app.add_option("--tensorboard", args->tensorboard, "Folder for a TensorBoard event file; counters become rates")
       ->option_text("DIR");
   app.add_option("--listen", args->listen, "Answer Prometheus at this port of 127.0.0.1, or at HOST:PORT")
+      ->check([](const std::string& address) -> std::string {
+        constexpr int64_t kLast = 65535;
+        const size_t colon = address.rfind(':');
+        const std::string port = colon == std::string::npos ? address : address.substr(colon + 1);
+        const bool digits = !port.empty() && port.find_first_not_of("0123456789") == std::string::npos;
+        if (!digits || parse_whole(port).value_or(kLast + 1) <= kLast) return {};
+        return fmt::format("{} is no port; the last one is {}", port, kLast);
+      })
       ->option_text("[HOST:]PORT");
   add_html_flag(app, args->html);
   app.add_option("--proc", args->config.roots.proc, "Folder to read instead of /proc")->option_text("DIR");

@@ -4,7 +4,7 @@
 namespace millrace::cli {
 
 void add_plan(Verbs& verbs) {
-  CLI::App& plan = verbs.add_group("plan", "Memory, time, space and cost of a run, before it is paid for");
+  CLI::App& plan = verbs.add_group("plan", "Estimate memory, time, space and cost of a run before paying for it");
   add_plan_gpus(verbs, plan);
   add_plan_batch(verbs, plan);
   add_plan_effective_batch(verbs, plan);

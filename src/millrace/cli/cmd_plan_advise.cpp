@@ -161,9 +161,9 @@ void add_plan_advise(Verbs& verbs, CLI::App& plan) {
       ->required();
   add_parsed_flag(app, "--sample-time", eta.sample_s, "TIME", "Measured: forward and backward of one sample on one GPU",
                   parse_seconds);
-  app.add_option("--measured-on", args->measured_on, "The GPU of that measurement")->option_text("NAME");
+  app.add_option("--measured-on", args->measured_on, "GPU of that measurement")->option_text("NAME");
   add_parsed_flag(app, "--utilisation", eta.utilisation, "LOW:HIGH",
-                  "Share of the peak, without a measurement (default: 0.3:0.5)", parse_range);
+                  "Share of the peak, where there is no measurement (default: 0.3:0.5)", parse_range);
   app.add_option("--model-parallel", eta.model_parallel, "GPUs that hold one copy of the model")
       ->check(CLI::Range(int64_t{1}, int64_t{65'536}))
       ->option_text("N");

@@ -99,7 +99,7 @@ Status run_batch(const BatchArgs& args, Context& context) {
 void add_plan_batch(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<BatchArgs>();
   CLI::App& app = verbs.add(
-      plan, "batch", "The largest batch that fits a GPU, and three careful ones",
+      plan, "batch", "Find the largest batch that fits a GPU, and three safer ones",
       {"millrace plan batch --gpu l40s --preset groot-guide",
        "millrace plan batch --gpu rtx4090 --measured 4:14.8GiB --measured 8:21.3GiB --measured 12:27.7GiB",
        "millrace plan batch --gpu h100 --preset lora --parameters 7B --layers 32 --hidden 4096 --tokens 2048 "

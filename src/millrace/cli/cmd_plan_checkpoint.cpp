@@ -71,7 +71,7 @@ Status run_plan_checkpoint(const CheckpointArgs& args, Context& context) {
 void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<CheckpointArgs>();
   CLI::App& app = verbs.add(
-      plan, "checkpoint", "Bytes, space, write time and interval of checkpoints",
+      plan, "checkpoint", "Estimate size, space, write time and interval of checkpoints",
       {"millrace plan checkpoint --parameters 70B --models 7 --quota 7.7TB --bandwidth 7.03GB/s",
        "millrace plan checkpoint --size 5GB --quota 23.8GB --used 1GB --keep-last 5",
        "millrace plan checkpoint --parameters 7B --gpus 640 --stall 60s"},
@@ -93,11 +93,12 @@ void add_plan_checkpoint(Verbs& verbs, CLI::App& plan) {
   app.add_option("--keep-last", options.keep_last, "Checkpoints to keep")
       ->check(CLI::Range(int64_t{1}, kMaxCount))
       ->option_text("N");
-  add_parsed_flag(app, "--bandwidth", options.bandwidth_bytes_per_s, "RATE", "Write bandwidth: 7.03GB/s", parse_rate);
+  add_parsed_flag(app, "--bandwidth", options.bandwidth_bytes_per_s, "RATE", "Write bandwidth: 7.03GB/s",
+                  parse_positive_rate);
   add_parsed_flag(app, "--stall", options.stall_s, "TIME",
                   "Time that one save stops training (default: the write time)", parse_seconds);
   add_parsed_flag(app, "--mtbf", options.mtbf_s, "TIME",
-                  "Mean time between failures of the whole job (default: from --gpus)", parse_seconds);
+                  "Mean time between failures of the whole job (default: from --gpus)", parse_positive_seconds);
   app.add_option("--gpus", options.gpus, "GPUs of the job")->check(CLI::Range(int64_t{1}, kMaxCount))->option_text("N");
   add_explain_flag(app, args->flags);
 }

@@ -84,7 +84,7 @@ void add_plan_effective_batch(Verbs& verbs, CLI::App& plan) {
       ->option_text("N");
   add_parsed_flag(app, "--gpus", options.gpus, "N,N-N", "Numbers of GPUs to choose from", parse_whole_list)->required();
   add_parsed_flag(app, "--micro", args->micro, "LOW:HIGH",
-                  "Samples a GPU and pass (default: 1:32; `plan batch` says what fits)", parse_whole_range);
+                  "Samples per GPU and pass (default: 1:32; `plan batch` says what fits)", parse_whole_range);
   app.add_option("--max-accumulation", options.max_accumulation, "Most passes a step (default: 64)")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
       ->option_text("N");

@@ -62,7 +62,8 @@ Status run_plan_eta(const EtaArgs& args, Context& context) {
   ASSIGN_OR_RETURN(plan::EtaPlan plan, plan::plan_eta(options));
   plan.why.add(price);
   TextTable table({{"what"}, {"answer"}});
-  table.add({"a sample on one GPU", duration_range_text(plan.sample_s)});
+  table.add({options.model_parallel > 1 ? "a sample on the GPUs of a copy" : "a sample on one GPU",
+             duration_range_text(plan.sample_s)});
   table.add({"computing, a step", duration_range_text(plan.compute_s)});
   if (options.sample_bytes > 0) table.add({"waiting for data, a step", duration_range_text(plan.exposed_read_s)});
   if (options.gradient_bytes > 0) table.add({"exchanging gradients, a step", duration_range_text(plan.sync_s)});
@@ -95,7 +96,7 @@ void add_cost_flags(CLI::App& app, EtaArgs& args) {
   app.add_option("--instance", args.instance, "Type of the nodes, for GPU, network and price")->option_text("TYPE");
   app.add_option("--region", args.region, "AWS region for prices")->option_text("NAME");
   app.add_option("--purchase", args.purchase, "Purchase option: on-demand, capacity-block, ...")->option_text("KIND");
-  app.add_option("--usd-per-gpu-hour", args.usd_per_gpu_hour, "Price, instead of the book's")
+  app.add_option("--usd-per-gpu-hour", args.usd_per_gpu_hour, "Price of a GPU for an hour, instead of the price book's")
       ->check(CLI::Range(0.0, 1e6))
       ->option_text("USD");
   add_prices_flag(app, args.flags);
@@ -118,39 +119,38 @@ void add_plan_eta(Verbs& verbs, CLI::App& plan) {
   };
   add_parsed_flag(app, "--steps", options.steps, "N", "Optimizer steps", parse_amount)->required();
   app.add_flag("--micro-steps", options.micro_steps, "--steps counts passes of one micro batch");
-  add_count("--micro", options.micro, "Samples a GPU and pass (default: 1)");
+  add_count("--micro", options.micro, "Samples per GPU and pass (default: 1)");
   add_count("--gpus", options.gpus, "GPUs (default: 1)");
-  add_count("--accumulation", options.accumulation, "Passes an optimizer step (default: 1)");
+  add_count("--accumulation", options.accumulation, "Passes per optimizer step (default: 1)");
   add_count("--model-parallel", options.model_parallel, "GPUs that hold one copy of the model");
   add_parsed_flag(app, "--sample-time", options.sample_s, "TIME",
                   "Measured: forward and backward of one sample on one GPU", parse_seconds);
   app.add_option("--tolerance", options.tolerance, "Relative error of that measurement, both ways (default: 0.1)")
       ->check(CLI::Range(0.0, 0.99))
       ->option_text("SHARE");
-  app.add_option("--measured-on", args->measured_on, "The GPU of that measurement (default: the same)")
+  app.add_option("--measured-on", args->measured_on, "GPU of that measurement (default: that of --gpu)")
       ->option_text("NAME");
   app.add_option("--gpu", args->gpu, "The GPU that it will run on")->option_text("NAME");
-  add_parsed_flag(app, "--parameters", options.parameters, "N", "Parameters of the model, without a measurement",
-                  parse_parameters);
-  add_parsed_flag(app, "--tokens", options.tokens, "N", "A sample", parse_amount);
+  add_parsed_flag(app, "--parameters", options.parameters, "N",
+                  "Parameters of the model, where there is no measurement", parse_parameters);
+  add_parsed_flag(app, "--tokens", options.tokens, "N", "Tokens of one sample", parse_amount);
   add_parsed_flag(app, "--utilisation", options.utilisation, "LOW:HIGH",
                   "Range of the utilisation of the GPU's peak (default: 0.3:0.5)", parse_range);
-  app.add_flag("--recompute", options.recompute, "Activations are computed again");
-  add_parsed_flag(app, "--sample-bytes", options.sample_bytes, "SIZE", "Read for one sample", parse_size);
+  app.add_flag("--recompute", options.recompute, "Activations are recomputed in the backward pass");
+  add_parsed_flag(app, "--sample-bytes", options.sample_bytes, "SIZE", "Bytes read for one sample", parse_size);
   add_parsed_flag(app, "--read-rate", options.read_bytes_per_s, "RATE", "Read bandwidth of all ranks together",
                   parse_rate);
-  add_parsed_flag(
-      app, "--gradient-bytes", options.gradient_bytes, "SIZE",
-      "Bytes of gradients of the whole model, exchanged each step; each GPU has its part of --model-parallel",
-      parse_size);
+  add_parsed_flag(app, "--gradient-bytes", options.gradient_bytes, "SIZE",
+                  "Bytes of gradients of the whole model, exchanged each step; each GPU has 1/--model-parallel of them",
+                  parse_size);
   add_parsed_flag(app, "--network", options.network_bytes_per_s, "RATE",
                   "Network bandwidth of one GPU (default: the instance's share)", parse_rate);
   add_parsed_flag(app, "--checkpoint-bytes", options.checkpoint_bytes, "SIZE", "Size of one checkpoint", parse_size);
   add_parsed_flag(app, "--write-rate", options.write_bytes_per_s, "RATE", "Write bandwidth of checkpoints", parse_rate);
   add_parsed_flag(app, "--checkpoint-stall", options.checkpoint_stall_s, "TIME",
-                  "Time that one checkpoint stops training, instead", parse_seconds);
-  add_parsed_flag(app, "--checkpoint-every", options.checkpoint_every_steps, "N", "Optimizer steps between two",
-                  parse_amount);
+                  "Time that one checkpoint stops training, instead of --write-rate", parse_seconds);
+  add_parsed_flag(app, "--checkpoint-every", options.checkpoint_every_steps, "N",
+                  "Optimizer steps between two checkpoints", parse_amount);
   add_cost_flags(app, *args);
   add_explain_flag(app, args->flags);
 }

@@ -234,7 +234,7 @@ Status run_plan_gpus(const GpusArgs& args, Context& context) {
 void add_plan_gpus(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<GpusArgs>();
   CLI::App& app = verbs.add(
-      plan, "gpus", "GPUs and instances by memory, speed and price, or the GPUs of a Slurm cluster",
+      plan, "gpus", "List GPUs and instances by memory, speed and price, or the GPUs of a Slurm cluster",
       {"millrace plan gpus --by memory", "millrace plan gpus --instances --by tflops-per-usd",
        "millrace plan gpus --gpu h100-nvl --mig --explain"},
       [args](Context& context) { return run_plan_gpus(*args, context); }, [args] { check_gpus(*args); });

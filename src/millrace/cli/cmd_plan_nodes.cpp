@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 
 #include "millrace/base/text/units.h"
 #include "millrace/cli/plan_flags.h"
@@ -42,6 +43,11 @@ void check_nodes(NodesArgs& args) {
   args.options.models.clear();
   for (const std::string& text : args.wishes) args.options.models.push_back(parse_wish(text));
   for (int64_t i = 1; i <= args.models; ++i) args.options.models.push_back({.name = fmt::format("model{}", i)});
+  std::set<std::string> names;
+  for (const plan::ModelWish& model : args.options.models) {
+    if (!names.insert(model.name).second)
+      throw CLI::ValidationError("--model", fmt::format("{} is there twice", model.name));
+  }
   if (args.options.models.empty()) throw CLI::ValidationError("--models", "is required, or --model");
   if (args.gpus_per_node > 0) {
     args.options.gpus_per_node = args.gpus_per_node;
@@ -122,7 +128,7 @@ Status run_plan_nodes(const NodesArgs& args, Context& context) {
 void add_plan_nodes(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<NodesArgs>();
   CLI::App& app = verbs.add(
-      plan, "nodes", "Several models over the nodes of one cluster, by weight",
+      plan, "nodes", "Divide a cluster's nodes among several models, by weight",
       {"millrace plan nodes --nodes 80 --models 7",
        "millrace plan nodes --nodes 80 --model a:weight=11 --model b:weight=14,min=12 --spares 2",
        "millrace plan nodes --nodes 80 --models 7 --instance p5e.48xlarge --global-batch 1024"},

@@ -129,7 +129,7 @@ Status run_plan_pack(const PackArgs& args, Context& context) {
 void add_plan_pack(Verbs& verbs, CLI::App& plan) {
   auto args = std::make_shared<PackArgs>();
   CLI::App& app = verbs.add(
-      plan, "pack", "Jobs that share nodes by GPU, CPU, memory and local disk, with their sbatch flags",
+      plan, "pack", "Pack jobs onto shared nodes by GPU, CPU, memory and local disk, with their sbatch flags",
       {"millrace plan pack --instance p5e.48xlarge --job a:gpus=4 --job b:gpus=4",
        "millrace plan pack --instance p5e.48xlarge --job gpus=2 --job gpus=3,count=2",
        "millrace plan pack --node gpus=8,cpus=64,memory=500GiB --job eval:gpus=1,cpus=4,count=10 --nodes 1"},

@@ -172,14 +172,14 @@ void add_output_flags(CLI::App& app, PrepareArgs& args) {
       "Output: tar shards, Megatron's bin and idx, or llm.c's token files (default: webdataset)");
   add_choice_flag(
       app, "--ids", {"npy", "json", "raw"}, [&ids = options.ids_format](const std::string& name) { ids = name; },
-      "In tar shards, ids as token_ids.npy (uint32), token_ids.json, or raw token_ids.u16 or .u32 (default: npy)");
+      "Form of ids in tar shards: token_ids.npy (uint32), token_ids.json, or raw token_ids.u16 or .u32 (default: npy)");
   app.add_flag("--no-text", args.no_text, "Leave text.txt out of the samples");
   app.add_option("--block", options.shards.block_documents,
-                 "In tar shards, the ids of N documents in one member: the smallest shards, without text")
+                 "In tar shards, store the ids of N documents in one member, without text: the smallest shards")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->option_text("N");
   add_size_flag(app, "--shard-size", options.shards.shard_bytes,
-                "Start a new shard at this size (default: one a task)");
+                "Start a new shard at this size (default: one shard per task)");
 }
 
 // The choice of documents.
@@ -241,11 +241,10 @@ void add_prepare(Verbs& verbs) {
         options.shards.chat = name;
         if (documents->empty()) options.shards.documents = formats::DocumentMode::kJsonl;
       },
-      "Read lines of jsonl as conversations: write them through this template, with a mask of what is learned");
+      "Read lines of jsonl as conversations: render them with this template, and store a mask of the learned tokens");
   app.add_flag("--refuse-control-text", options.shards.refuse_control_text,
                "Refuse messages that contain the template's control tokens");
-  app.add_flag("--last-turn-only", options.shards.last_turn_only,
-               "Learn the last answer of a conversation only, not every one")
+  app.add_flag("--last-turn-only", options.shards.last_turn_only, "Learn only the last answer of a conversation")
       ->needs("--chat");
   app.add_flag("--no-special-tokens", args->no_special_tokens,
                "Leave out the tokens that the tokenizer's post-processor adds");

@@ -231,13 +231,21 @@ Status run_runs_note(const RunsArgs& args, Context& context) {
   return {};
 }
 
+// As RFC 4180 has it.
+std::string csv_cell(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) quoted += c == '"' ? "\"\"" : std::string(1, c);
+  return quoted + '"';
+}
+
 std::string csv_of(const jobs::TrainingRecord& record) {
   std::map<int64_t, std::map<std::string, double>> rows;
   for (const auto& [name, points] : record.values) {
     for (const jobs::RecordPoint& point : points) rows[point.step][name] = point.value;
   }
   std::string text = "step";
-  for (const auto& [name, points] : record.values) text += "," + name;
+  for (const auto& [name, points] : record.values) text += "," + csv_cell(name);
   text += "\n";
   for (const auto& [step, row] : rows) {
     text += std::to_string(step);
@@ -284,7 +292,7 @@ void add_runs(Verbs& verbs) {
         ->option_text(" ");
   };
   verbs
-      .add(runs, "ls", "List runs: those below folders, or without any those that the ledger knows",
+      .add(runs, "ls", "List the runs below folders, or by default those in the ledger",
            {"millrace runs ls", "millrace runs ls /fsx/runs", "millrace runs ls --json"},
            [args](Context& context) { return run_runs_ls(*args, context); })
       .add_option("FOLDER", args->folders, "Folder to search for records, four levels deep")
@@ -295,7 +303,9 @@ void add_runs(Verbs& verbs) {
       [args](Context& context) { return run_runs_show(*args, context); });
   run_of(show);
   add_html_flag(show, args->html);
-  show.add_option("--price", args->price, "US dollars for a GPU and hour: the cost is added")->option_text("USD");
+  show.add_option("--price", args->price, "US dollars for a GPU and hour: the cost is added")
+      ->check(CLI::Range(0.0, 1e6))
+      ->option_text("USD");
   show.add_option("--instance", args->instance, "EC2 type: the price of the planner's book is taken")
       ->option_text("TYPE")
       ->excludes("--price");

@@ -62,10 +62,10 @@ void add_split(Verbs& verbs) {
                      options->documents.max_document_bytes);
   add_text_flags(app, options->text_rules.json_as_text, options->text_rules.max_invalid_utf8);
   app.add_option("--validation", options->validation,
-                 "Put this share of the documents, chosen by their text, into a separate file (0.01: one of a hundred)")
+                 "Put this share of the documents, chosen by their text, into a separate file (0.01: one in a hundred)")
       ->check(CLI::Range(0.0, 0.999999))
       ->option_text("SHARE");
-  app.add_option("--seed", options->seed, "Choose other documents for validation (default: 0)")->option_text("N");
+  app.add_option("--seed", options->seed, "Seed of the choice for --validation (default: 0)")->option_text("N");
   add_keep_empty_flag(app, options->documents.keep_empty);
   app.add_flag("--replace", options->replace, "Overwrite existing parts with other content");
   app.add_flag("--dry-run", options->dry_run, "Report what would be written, without writing");

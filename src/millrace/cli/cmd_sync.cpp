@@ -70,23 +70,21 @@ void add_sync(Verbs& verbs) {
       "--checksum", [&options] { options.compare = sync::CompareBy::kChecksum; },
       "Read both sides and compare by content (default: by recorded hashes, else by other proofs: docs/transfer.md)");
   app.add_flag_callback(
-         "--size-only", [&options] { options.compare = sync::CompareBy::kSize; }, "Take files of one size for equal")
+         "--size-only", [&options] { options.compare = sync::CompareBy::kSize; }, "Treat files of equal size as equal")
       ->excludes(checksum);
   app.add_flag(
       "--delete", options.delete_extra,
       "After the copies, delete files from DST that SRC does not have; never after an error or when SRC has no files");
-  app.add_option("--max-delete", options.max_delete, "Delete no file when there would be more than this")
+  app.add_option("--max-delete", options.max_delete, "Delete nothing if more than N files would be deleted")
       ->check(CLI::Range(int64_t{0}, kMaxCount))
       ->option_text("N");
-  app.add_option("--task", args->task,
-                 "One of N tasks that share the work: I counted from 0, or slurm for Slurm's own numbers")
+  app.add_option("--task", args->task, "Do share I of N (I from 0); slurm: take both from Slurm")
       ->option_text("I/N|slurm");
-  app.add_option("--job", args->job,
-                 "With --task: a name that these tasks and no others have (default: of Slurm's job)")
+  app.add_option("--job", args->job, "With --task: a name that only these tasks use (default: from Slurm's job)")
       ->option_text("NAME")
       ->needs("--task");
   app.add_option("--dead-after", args->dead_after,
-                 "With --task: go on with the part of a task that was not heard of for so long (default: 60s)")
+                 "With --task: take over the part of a task that has been silent this long (default: 60s)")
       ->option_text("TIME")
       ->needs("--task");
   add_transfer_flags(verbs, app, *args);

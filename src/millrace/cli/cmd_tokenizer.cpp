@@ -64,7 +64,7 @@ Status run_tokenizer_inspect(const std::string& url, Context& context) {
 }  // namespace
 
 void add_tokenizer(Verbs& verbs) {
-  CLI::App& group = verbs.add_group("tokenizer", "Look into tokenizer files");
+  CLI::App& group = verbs.add_group("tokenizer", "Inspect tokenizer files");
   auto url = std::make_shared<std::string>();
   CLI::App& app = verbs.add(
       group, "inspect", "Say what a tokenizer.json holds, and which way each of its steps is run",

@@ -143,7 +143,7 @@ void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string&
   add_choice_flag(
       app, "--documents", {"line", "paragraph", "file", "jsonl"},
       [&mode](const std::string& name) { mode = usage_value("--documents", formats::parse_document_mode(name)); },
-      "Unit of a document (default: line); in a Parquet table, a row");
+      "What one document is (default: line); in a Parquet table, a row");
   app.add_option("--text-field", text_field,
                  "Field of a jsonl object, or column of a table, that holds the text (default: text)")
       ->option_text("NAME");
@@ -158,7 +158,7 @@ void add_keep_empty_flag(CLI::App& app, bool& keep_empty) {
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8) {
   app.add_flag("--json-as-text", json_as_text, "Read JSON as lines or paragraphs, braces included");
   app.add_option("--max-invalid", max_invalid_utf8,
-                 "Refuse a file with more ill-formed UTF-8 sequences a byte than this (default: 0.001; 1: none)")
+                 "Refuse a file with more ill-formed UTF-8 sequences per byte than this (default: 0.001; 1: none)")
       ->check(CLI::Range(0.0, 1.0))
       ->option_text("SHARE");
 }

@@ -8,11 +8,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "millrace/base/command.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/jobs/secrets.h"
 #include "millrace/storage/url_options.h"
@@ -23,8 +23,7 @@ namespace {
 
 // As it was typed, without secrets.
 std::string own_command() {
-  std::ifstream file("/proc/self/cmdline", std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  const std::string text = read_text("/proc/self/cmdline").value_or("");
   std::vector<std::string> words;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find('\0', at), text.size());
@@ -56,7 +55,7 @@ std::string last_line(std::string text) {
 
 void add_html_flag(CLI::App& app, std::string& file) {
   app.add_option("--html", file,
-                 "Write a page with plots too, which needs no network (pip install 'millrace-io[report]')")
+                 "Also write a page with plots, which needs no network (pip install 'millrace-io[report]')")
       ->option_text("FILE");
 }
 

@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/units.h"
 #include "millrace/cli/job_states.h"
 #include "millrace/doctor/facts.h"
@@ -29,8 +29,8 @@ void find_samples(const std::string& id, const fs::path& folder, std::set<std::s
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     const size_t place = name.find(id), behind = place + id.size();
-    const bool is_of_job = place != std::string::npos && (place == 0 || std::isdigit(name[place - 1]) == 0) &&
-                           (behind == name.size() || std::isdigit(name[behind]) == 0);
+    const bool is_of_job = place != std::string::npos && (place == 0 || !is_digit(name[place - 1])) &&
+                           (behind == name.size() || !is_digit(name[behind]));
     const bool has_form = name.ends_with(".csv") || name.ends_with(".jsonl");
     if (is_of_job && has_form && doctor::is_samples_file(at->path().string())) samples.insert(at->path().string());
   }

@@ -44,6 +44,7 @@ class Output {
   Output& operator=(const Output&) = delete;
 
   bool json() const { return options_.json; }
+  bool quiet() const { return options_.quiet; }
 
   // One result: `object` with --json, else the lines of `text` (which ends in a newline, or is empty).
   void print(const Json& object, std::string_view text);

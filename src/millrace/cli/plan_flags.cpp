@@ -195,6 +195,18 @@ double parse_size(const std::string& flag, const std::string& text) {
   return static_cast<double>(usage_value(flag, parse_bytes(text)));
 }
 
+double parse_positive_rate(const std::string& flag, const std::string& text) {
+  const double rate = parse_rate(flag, text);
+  if (!(rate > 0)) throw CLI::ValidationError(flag, fmt::format("'{}' is not a rate above 0", text));
+  return rate;
+}
+
+double parse_positive_seconds(const std::string& flag, const std::string& text) {
+  const double seconds = parse_seconds(flag, text);
+  if (!(seconds > 0)) throw CLI::ValidationError(flag, fmt::format("'{}' is not a time above 0", text));
+  return seconds;
+}
+
 double parse_positive_size(const std::string& flag, const std::string& text) {
   const double bytes = parse_size(flag, text);
   if (!(bytes > 0)) throw CLI::ValidationError(flag, fmt::format("'{}' is not a size above 0", text));

@@ -59,6 +59,9 @@ double parse_seconds(const std::string& flag, const std::string& text);
 double parse_rate(const std::string& flag, const std::string& text);
 // "5GB", as a double.
 double parse_size(const std::string& flag, const std::string& text);
+// A rate, and a time, above 0.
+double parse_positive_rate(const std::string& flag, const std::string& text);
+double parse_positive_seconds(const std::string& flag, const std::string& text);
 // A size above 0.
 double parse_positive_size(const std::string& flag, const std::string& text);
 // A whole number from `low` on.

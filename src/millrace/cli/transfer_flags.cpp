@@ -128,8 +128,8 @@ void print_report(const TransferArgs& args, const sync::SyncReport& report, Outp
 }  // namespace
 
 void add_source_and_target(CLI::App& app, std::string& source, std::string& target) {
-  app.add_option("SRC", source, "From where: a path or URL")->required()->option_text(" ");
-  app.add_option("DST", target, "To where: a path or URL")->required()->option_text(" ");
+  app.add_option("SRC", source, "Source: a path or URL")->required()->option_text(" ");
+  app.add_option("DST", target, "Target: a path or URL")->required()->option_text(" ");
 }
 
 void add_filter_flags(CLI::App& app, sync::Filter& filter) {
@@ -140,7 +140,7 @@ void add_filter_flags(CLI::App& app, sync::Filter& filter) {
       app, "--exclude", filter, [](sync::Filter& to, const std::string& text) { return to.exclude(text); }, "PATTERN",
       "Leave matching files out: they are neither copied nor deleted");
   add_rule_flag(app, "--filter-from", filter, add_filter_file, "FILE",
-                "Rules from lines \"+ PATTERN\" and \"- PATTERN\"");
+                "Read rules from a file with lines \"+ PATTERN\" and \"- PATTERN\"");
 }
 
 void add_links_flag(CLI::App& app, bool& follow) {
@@ -158,14 +158,14 @@ void add_transfer_flags(Verbs& verbs, CLI::App& app, TransferArgs& args, bool li
   add_choice_flag(
       app, "--lustre-layout", {"single", "spread", "progressive", "all"},
       [&layout = args.options.lustre_layout](const std::string& name) { layout = parse_lustre_layout(name); },
-      "Lustre servers for files made in DST: 1, 8, more as a file grows, all");
+      "Stripe new files in DST over 1 Lustre server, 8, more as a file grows, or all");
   app.add_flag_callback(
       "--no-records",
       [&options = args.options] {
         options.record = false;
         options.transfer.sidecar = false;
       },
-      "Keep no hashes below .millrace/ at the target");
+      "Store no hashes in .millrace/ at the target");
   app.add_option_function<std::string>(
          "--bwlimit",
          [&verbs](const std::string& rate) {
@@ -183,18 +183,21 @@ void add_transfer_flags(Verbs& verbs, CLI::App& app, TransferArgs& args, bool li
 
 void print_event(const sync::SyncEvent& event, const TransferArgs& args, Output& out) {
   if (!is_worth_a_line(event, args.all)) return;
-  const bool failed = event.kind == Event::Kind::kFailed || event.kind == Event::Kind::kRefused;
   const std::string_view action = sync::event_name(event.kind);
+  // Either form is built only if it is printed: a tree may have millions of files.
+  if (out.json()) {
+    return out.print_json({{"type", "transfer"},
+                           {"action", action},
+                           {"path", event.path},
+                           {"bytes", event.size},
+                           {"moved_bytes", event.moved_bytes},
+                           {"reason", event.reason}});
+  }
+  const bool failed = event.kind == Event::Kind::kFailed || event.kind == Event::Kind::kRefused;
+  if (out.quiet() && !args.options.dry_run && !failed) return;
   const bool has_size = event.kind != Event::Kind::kPassed && event.kind != Event::Kind::kRefused;
-  out.print_done({{"type", "transfer"},
-                  {"action", action},
-                  {"path", event.path},
-                  {"bytes", event.size},
-                  {"moved_bytes", event.moved_bytes},
-                  {"reason", event.reason}},
-                 fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? size_text(event) + ", " : "",
-                             printable(event.reason)),
-                 args.options.dry_run || failed);
+  out.print_text(fmt::format("{:<7} {}  {}{}\n", action, printable(event.path), has_size ? size_text(event) + ", " : "",
+                             printable(event.reason)));
 }
 
 Status run_transfer(const std::string& verb, const TransferArgs& args, const RunTransfer& run, Context& context) {

@@ -165,7 +165,10 @@ TEST(Doctor, AHealthyRunHasNoVerdict) {
   facts.mounts = {{.path = "/runs/a", .bytes = 1e12, .free_bytes = 5e11, .files = 1e6, .free_files = 9e5}};
   facts.processes = {{.pid = 7, .rank = 0, .states = "SRSSR", .cpu_s = 0.9, .watched_s = 1}};
   facts.job_state = "COMPLETED";
-  facts.logs = {log_with("DR12", "Connection reset by peer")};  // at the end of a run that completed
+  // A run that completed has got over what its logs say.
+  facts.logs = {log_with("DR12", "Connection reset by peer"),
+                log_with("DR01", "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."),
+                log_with("DR02", "MemoryError"), log_with("DR07", "OSError: [Errno 24] Too many open files")};
   EXPECT_THAT(ids(facts), IsEmpty());
   EXPECT_THAT(ids({}), IsEmpty());
 }

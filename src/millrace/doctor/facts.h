@@ -39,8 +39,9 @@ struct NodeSamples {
   double ended() const;
 };
 
-// Reads JSON lines or CSV of `millrace monitor`, or CSV of `nvidia-smi --query-gpu`. At most some 5,000 samples, evenly
-// spaced, are kept of a longer file. Torn lines are left out. Errors: not_found, invalid_argument (no such file form).
+// Reads JSON lines or CSV of `millrace monitor`, or CSV of `nvidia-smi --query-gpu`, whose times are of the time zone
+// of this machine. At most some 5,000 samples, evenly spaced, are kept of a longer file. Torn lines are left out.
+// Errors: not_found, invalid_argument (no such file form).
 [[nodiscard]] Result<NodeSamples> read_samples(const std::string& path);
 
 // Whether a file begins as one that read_samples() takes.
@@ -48,10 +49,16 @@ bool is_samples_file(const std::string& path);
 
 // --- logs
 
-// A sign in a log. It is found where a line holds `text` and, unless it is empty, also `with`.
+// A sign in a log. It is found where a line holds `text` in this form and, unless it is empty, also `with`.
 struct LogSign {
+  enum class Form {
+    kAnywhere,
+    kReason,     // as strerror's texts are printed: "open: TEXT", "[Errno 24] TEXT: 'a'"
+    kException,  // the name of an exception at the begin of a line: "MemoryError", "[rank3]: a.b.MemoryError: why"
+  };
   std::string_view rule;  // "DR01"
   std::string_view text, with;
+  Form form = Form::kAnywhere;
 };
 std::span<const LogSign> log_signs();
 

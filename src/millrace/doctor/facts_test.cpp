@@ -67,6 +67,37 @@ TEST_F(DoctorFacts, AFineLogHasNoSigns) {
   EXPECT_EQ(log->first_error, "");
 }
 
+TEST_F(DoctorFacts, OnlyWhatAProgramPrintsInAnErrorIsASign) {
+  const auto rules = [&](const std::string& text) {
+    std::string found;
+    const auto log = read_log(put("a.log", text), {});
+    for (const LogHit& hit : log->hits) found += fmt::format("{} ", hit.rule);
+    return found;
+  };
+  for (const char* harmless : {"batch 64: CUDA out of memory, trying 32\n", "MemoryError handling enabled\n",
+                               "INFO: on MemoryError: skip the sample\n", "Too many open files? ulimit is fine\n",
+                               "INFO: Too many open files is handled\n", "allocator: std::bad_alloc handler set\n"}) {
+    EXPECT_EQ(rules(harmless), "") << harmless;
+  }
+  const std::pair<const char*, const char*> real[] = {
+      {"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\n", "DR01 "},
+      {"torch.AcceleratorError: CUDA error: out of memory\n", "DR01 "},
+      {"MemoryError\n", "DR02 "},
+      {"[rank3]: MemoryError: Unable to allocate 4 GiB\n", "DR02 "},
+      {"numpy._core._exceptions._ArrayMemoryError: Unable to allocate 2 GiB\n", "DR02 "},
+      {"terminate called after throwing an instance of 'std::bad_alloc'\n", "DR02 "},
+      {"2: OSError: [Errno 12] Cannot allocate memory\n", "DR02 "},
+      {"bash: fork: Cannot allocate memory\n", "DR02 "},
+      {"OSError: [Errno 24] Too many open files: '/a'\n", "DR07 "},
+      {"accept4() failed (24: Too many open files)\n", "DR07 "},
+      {"RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader's "
+       "workers are out of shared memory. Please try to raise your shared memory limit.\n",
+       "DR03 "},
+      {"ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n",
+       "DR03 "}};
+  for (const auto& [text, rule] : real) EXPECT_EQ(rules(text), rule) << text;
+}
+
 TEST_F(DoctorFacts, ALongLogCountsAllAndKeepsSome) {
   std::string text(3 << 20, 'x');  // the pieces that are read end within
   for (size_t at = 99; at < text.size(); at += 100) text[at] = '\n';
@@ -79,7 +110,11 @@ TEST_F(DoctorFacts, ALongLogCountsAllAndKeepsSome) {
   EXPECT_EQ(log->lines, (3 << 20) / 100 + 1000);
 }
 
+// nvidia-smi writes the local time.
 TEST_F(DoctorFacts, SamplesOfNvidiaSmi) {
+  const char* const before = getenv("TZ");
+  const std::string zone = before == nullptr ? "" : before;
+  setenv("TZ", "EST5", 1);
   const std::string path =
       put("gpu.csv",
           "timestamp, index, utilization.gpu [%], memory.used [MiB], temperature.gpu, power.draw [W]\n"
@@ -89,13 +124,15 @@ TEST_F(DoctorFacts, SamplesOfNvidiaSmi) {
           "2026/11/25 04:45:5");
   ASSERT_TRUE(is_samples_file(path));
   const auto samples = read_samples(path);
+  before == nullptr ? unsetenv("TZ") : setenv("TZ", zone.c_str(), 1);
+  tzset();
   ASSERT_TRUE(samples);
   EXPECT_EQ(samples->host, "gpu.csv");
   const auto& busy = samples->series.at("millrace_gpu_busy_ratio{gpu=\"0\"}");
   ASSERT_EQ(busy.size(), 2U);
   EXPECT_DOUBLE_EQ(busy[0].value, 0.37);
   EXPECT_DOUBLE_EQ(busy[1].time - busy[0].time, 60.5);
-  EXPECT_DOUBLE_EQ(busy[0].time, 1'795'581'830);
+  EXPECT_DOUBLE_EQ(busy[0].time, 1'795'581'830 + 5 * 3600);
   EXPECT_FALSE(samples->series.contains("millrace_gpu_busy_ratio{gpu=\"1\"}"));
   EXPECT_DOUBLE_EQ(samples->series.at("millrace_gpu_memory_used_bytes{gpu=\"1\"}")[0].value, 2 << 20);
 }

@@ -15,10 +15,11 @@ namespace millrace::doctor {
 namespace {
 
 // Texts of PyTorch 1.13 to 2.13, Linux 6, Slurm 22.05 to 25, glibc's strerror and Python 3.
+constexpr LogSign::Form kReason = LogSign::Form::kReason, kException = LogSign::Form::kException;
 constexpr LogSign kSigns[] = {
-    {"DR01", "CUDA out of memory", ""},
+    {"DR01", "CUDA out of memory. Tried to allocate", ""},
     {"DR01", "CUDA error: out of memory", ""},
-    {"DR01", "HIP out of memory", ""},
+    {"DR01", "HIP out of memory. Tried to allocate", ""},
     {"DR01", "CUBLAS_STATUS_ALLOC_FAILED", ""},
     {"DR02", "oom_kill event", ""},
     {"DR02", "oom-kill", ""},
@@ -26,18 +27,21 @@ constexpr LogSign kSigns[] = {
     {"DR02", "Memory cgroup out of memory", ""},
     {"DR02", "Some of the step tasks have been OOM Killed", ""},
     {"DR02", "OUT OF MEMORY", "srun: error"},
-    {"DR02", "MemoryError", ""},
-    {"DR02", "std::bad_alloc", ""},
+    {"DR02", "MemoryError", "", kException},
+    {"DR02", "what():  std::bad_alloc", ""},
+    {"DR02", "'std::bad_alloc'", ""},
+    {"DR02", "Error: std::bad_alloc", ""},
     {"DR02", "can't allocate memory: you tried to allocate", ""},
-    {"DR02", "Cannot allocate memory", ""},
+    {"DR02", "Cannot allocate memory", "", kReason},
     {"DR02", "is killed by signal: Killed", "DataLoader worker"},
-    {"DR03", "shared memory (shm)", ""},
-    {"DR03", "No space left on device", "/dev/shm"},
-    {"DR03", "No space left on device", "/torch_"},
-    {"DR04", "No space left on device", ""},
-    {"DR04", "no space left on device", ""},
-    {"DR05", "Disk quota exceeded", ""},
-    {"DR07", "Too many open files", ""},
+    {"DR03", "insufficient shared memory (shm)", ""},
+    {"DR03", "is killed by signal: Bus error", "DataLoader worker"},
+    {"DR03", "No space left on device", "/dev/shm", kReason},
+    {"DR03", "No space left on device", "/torch_", kReason},
+    {"DR04", "No space left on device", "", kReason},
+    {"DR04", "no space left on device", "", kReason},
+    {"DR05", "Disk quota exceeded", "", kReason},
+    {"DR07", "Too many open files", "", kReason},
     {"DR11", "Watchdog caught collective operation timeout", ""},
     {"DR11", "last enqueued NCCL work", ""},
     {"DR11", "Timed out waiting", "ms for"},
@@ -62,6 +66,38 @@ constexpr LogSign kSigns[] = {
     {"DR29", "SlowDown", "503"},
     {"DR29", "Please reduce your request rate", ""},
 };
+
+// Behind "open: ", "[Errno 24] " or "(24: ", and followed by what follows a reason: nothing, its number, a name.
+bool is_reason(std::string_view line, size_t at, size_t size) {
+  const std::string_view before = line.substr(0, at), behind = line.substr(at + size);
+  if (!before.ends_with(": ") && !before.ends_with("] ")) return false;
+  return behind.empty() || behind.starts_with(" (") || std::string_view("\r.:;,)'\"").find(behind[0]) != behind.npos;
+}
+
+// Nothing but the name of a rank or a label of srun stands before the exception's name and its modules.
+bool is_exception(std::string_view line, size_t at, size_t size) {
+  const std::string_view behind = line.substr(at + size);
+  if (!behind.empty() && behind[0] != ':' && behind[0] != '\r') return false;
+  size_t begin = at;
+  const auto is_of_name = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+  };
+  while (begin > 0 && is_of_name(line[begin - 1])) --begin;
+  const std::string_view before = line.substr(0, begin);
+  const bool label =
+      before.ends_with(": ") && before.find_first_not_of("0123456789 :") == std::string_view::npos;  // "3: "
+  return before.empty() || label || (before.starts_with('[') && (before.ends_with("]: ") || before.ends_with("] ")));
+}
+
+bool shows(std::string_view line, const LogSign& sign) {
+  if (!sign.with.empty() && line.find(sign.with) == std::string_view::npos) return false;
+  for (size_t at = line.find(sign.text); at != std::string_view::npos; at = line.find(sign.text, at + 1)) {
+    if (sign.form == LogSign::Form::kAnywhere) return true;
+    if (sign.form == kReason && is_reason(line, at, sign.text.size())) return true;
+    if (sign.form == kException && is_exception(line, at, sign.text.size())) return true;
+  }
+  return false;
+}
 
 // The number in "[rank3]", "[Rank 3]", "rank 3:", or of `srun --label` at the begin of a line, "3: "; -1 without one.
 int rank_of(std::string_view line) {
@@ -122,8 +158,7 @@ class LogReader {
     constexpr size_t kLongest = 600;
     std::vector<std::string_view> found;
     for (const LogSign& sign : kSigns) {
-      if (line.find(sign.text) == std::string_view::npos) continue;
-      if (!sign.with.empty() && line.find(sign.with) == std::string_view::npos) continue;
+      if (!shows(line, sign)) continue;
       if (std::find(found.begin(), found.end(), sign.rule) != found.end()) continue;
       // A full /dev/shm is no full disk, and torch.OutOfMemoryError no MemoryError.
       const auto holds = [&](std::string_view rule) {

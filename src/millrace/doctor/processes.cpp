@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "millrace/base/command.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/doctor/facts.h"
@@ -23,7 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using monitor::names_in;
-using monitor::read_text;
 
 struct ProcStat {
   char state = '?';

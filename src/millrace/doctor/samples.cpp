@@ -62,13 +62,15 @@ std::optional<double> leading_number(const std::string& cell) {
   return value;
 }
 
-// "2026/11/25 21:00:00.123", also with dashes; of UTC, as the monitor writes it.
-std::optional<double> csv_time(std::string text) {
+// "2026/11/25 21:00:00.123", also with dashes: of UTC, as the monitor writes it, or of this machine's time zone, as
+// nvidia-smi does.
+std::optional<double> csv_time(std::string text, bool utc) {
   std::replace(text.begin(), text.end(), '-', '/');
   std::tm parts{};
   const char* rest = strptime(text.c_str(), "%Y/%m/%d %H:%M:%S", &parts);
   if (rest == nullptr) return std::nullopt;
-  const double seconds = static_cast<double>(timegm(&parts));
+  parts.tm_isdst = -1;
+  const double seconds = static_cast<double>(utc ? timegm(&parts) : mktime(&parts));
   return seconds + (*rest == '.' ? std::strtod(rest, nullptr) : 0);
 }
 
@@ -121,13 +123,14 @@ class SamplesReader {
     names_ = names;
     for (std::string& name : names_) {
       if (!name.starts_with("millrace_")) name = name.substr(0, name.find(" ["));
+      by_monitor_ = by_monitor_ || name == "host" || name.starts_with("millrace_");
     }
   }
 
   void take_row(const std::string& line) {
     const std::vector<std::string> cells = cells_of(line);
     if (cells.size() != names_.size()) return;
-    const auto time = csv_time(cells[0]);
+    const auto time = csv_time(cells[0], by_monitor_);
     if (!time) return;
     std::string gpu;
     for (size_t i = 1; i < cells.size(); ++i) {
@@ -148,6 +151,7 @@ class SamplesReader {
 
   NodeSamples& samples_;
   std::vector<std::string> names_;
+  bool by_monitor_ = false;
 };
 
 }  // namespace

@@ -33,15 +33,14 @@ std::string_view take_number(std::string_view& text) {
 
 // The URLs below a folder or of a pattern; their common folder is `root`.
 Result<std::vector<std::string>> find_urls(const std::string& source, std::string& root) {
-  const size_t wildcard = source.find_first_of(kWildcards);
-  if (wildcard == std::string::npos) {
+  if (!has_wildcards(source)) {
     root = source;
     ASSIGN_OR_RETURN(const FolderFiles below, files_below(source));
     std::vector<std::string> urls;
     for (const Match& file : below.files) urls.push_back(file.url);
     return urls;
   }
-  root = folder_of(source.substr(0, wildcard));
+  root = folder_of(source.substr(0, source.find_first_of(kWildcards)));
   ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(source));
   std::vector<std::string> urls;
   for (const Match& match : matches) {
@@ -60,7 +59,8 @@ bool natural_less(std::string_view a, std::string_view b) {
       if (number_a.size() != number_b.size()) return number_a.size() < number_b.size();
       if (number_a != number_b) return number_a < number_b;
     } else {
-      if (a.front() != b.front()) return a.front() < b.front();
+      // As bytes: whether a char has a sign depends on the processor.
+      if (a.front() != b.front()) return std::string_view::traits_type::lt(a.front(), b.front());
       a.remove_prefix(1);
       b.remove_prefix(1);
     }
@@ -73,7 +73,7 @@ Result<SourceFiles> find_source_files(const std::string& source, std::string_vie
   ASSIGN_OR_RETURN(const Location at, open_url(source));
   SourceFiles found;
   std::vector<std::string> urls;
-  found.single = source.find_first_of(kWildcards) == std::string::npos && !at.key.empty() && at.storage->stat(at.key);
+  found.single = !has_wildcards(source) && !at.key.empty() && at.storage->stat(at.key);
   if (found.single) {
     urls = {source};
     found.root = folder_of(source);

@@ -13,6 +13,7 @@
 
 #include "millrace/base/testing/helpers.h"
 #include "millrace/http/testing/test_client.h"
+#include "millrace/http/uri_encode.h"
 
 namespace millrace::http {
 namespace {
@@ -431,6 +432,13 @@ TEST(HttpClient, TlsTrustsOnlyWhatItWasTold) {
   std::string other = server.url("/o");
   other.replace(other.find("127.0.0.1"), 9, "localhost");
   EXPECT_FAILS(client.fetch(get(other)), ErrorCode::kPermissionDenied);
+}
+
+TEST(FormDecode, TakesEscapesAndPluses) {
+  EXPECT_EQ(form_decode("a%2Fb+c%c3%B6"), "a/b c\u00f6");
+  EXPECT_EQ(form_decode("%"), "%");
+  EXPECT_EQ(form_decode("%2"), "%2");
+  EXPECT_EQ(form_decode("%2x%x2%%41"), "%2x%x2%A");
 }
 
 }  // namespace

@@ -9,6 +9,12 @@ bool is_unreserved(char c) {
          c == '.' || c == '~';
 }
 
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
 }  // namespace
 
 std::string uri_encode(std::string_view text, bool keep_slash) {
@@ -23,6 +29,22 @@ std::string uri_encode(std::string_view text, bool keep_slash) {
       out += '%';
       out += kDigits[byte >> 4];
       out += kDigits[byte & 15];
+    }
+  }
+  return out;
+}
+
+std::string form_decode(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
+    if (low >= 0) {
+      out += static_cast<char>(high * 16 + low);
+      i += 2;
+    } else {
+      out += text[i] == '+' ? ' ' : text[i];
     }
   }
   return out;

@@ -15,6 +15,7 @@ namespace millrace::jobs {
 using JobCheck = void (*)(const Job&, const JobContext&, FindingReport&);
 
 std::span<const JobCheck> option_checks();   // of #SBATCH lines
+std::span<const JobCheck> value_checks();    // of what these lines ask for, as sbatch reads it
 std::span<const JobCheck> step_checks();     // of the steps' options
 std::span<const JobCheck> body_checks();     // of the shell code around them
 std::span<const JobCheck> pair_checks();     // of options beside each other, and of what their values hold

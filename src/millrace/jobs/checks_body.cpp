@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "millrace/jobs/checks.h"
 
@@ -17,7 +19,7 @@ using shell::Word;
 using StatementKind = Statement::Kind;
 
 // The first expansion of one of `names` in a statement's own words.
-const Part* expansion_of(const Statement& statement, std::initializer_list<std::string_view> names) {
+const Part* expansion_of(const Statement& statement, std::span<const std::string_view> names) {
   const Part* found = nullptr;
   shell::visit_words(statement, [&](const Word& word) {
     for (const Part& part : word.parts) {
@@ -37,11 +39,36 @@ bool gives_ranks_itself(const Statement& statement) {
   return found;
 }
 
+constexpr std::array<std::string_view, 3> kRanks = {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"};
+
+// bash puts the values into a here-document whose end is not quoted, before srun or a task reads it.
+void check_ranks_in_document(const shell::HereDocument& document, FindingReport& report) {
+  if (!document.expands) return;
+  for (const std::string_view name : kRanks) {
+    for (const std::string& sign : {fmt::format("${}", name), fmt::format("${{{}", name)}) {
+      const size_t at = document.body.find(sign);
+      if (at == std::string::npos || (at > 0 && document.body[at - 1] == '\\')) continue;
+      const std::string before = document.body.substr(0, at);
+      const size_t line_begin = before.rfind('\n') + 1;  // 0 in the first line
+      report.add("SB02",
+                 Place{document.place.line + std::count(before.begin(), before.end(), '\n'),
+                       static_cast<int64_t>(at - line_begin) + 1},
+                 fmt::format("{} is put in here, by the batch shell, where it is always 0", name),
+                 "Quote the word that ends the here-document: <<'END'.");
+    }
+  }
+}
+
 void check_batch_ranks(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || job.runs_itself()) return;
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;
-    const Part* rank = expansion_of(*command.statement, {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"});
+    for (const shell::Redirect& redirect : command.statement->redirects) {
+      if (redirect.here_document) {
+        check_ranks_in_document(job.script().here_documents[*redirect.here_document], report);
+      }
+    }
+    const Part* rank = expansion_of(*command.statement, kRanks);
     if (rank == nullptr) continue;
     const bool guard = command.statement->name() == "[" || command.statement->kind == StatementKind::kTest;
     const bool unused = gives_ranks_itself(*command.statement);
@@ -69,19 +96,32 @@ int errexit_change(const Statement& statement) {
   return 0;
 }
 
+bool pipefail_after(const Statement& set, bool before) {
+  for (size_t i = 2; i < set.words.size(); ++i) {
+    if (set.words[i].text() == "pipefail") return set.words[i - 1].text().starts_with('-');
+  }
+  return before;
+}
+
 bool may_fail_unnoticed(const Statement& before) {
   if (before.then != Statement::Then::kEnd || before.background || before.negated) return false;
   return before.kind == StatementKind::kCommand && !before.words.empty() && errexit_change(before) == 0 &&
          before.name() != "echo" && before.name() != "trap";
 }
 
+constexpr std::array<std::string_view, 1> kLastStatus = {"?"}, kPipeStatuses = {"PIPESTATUS"};
+
 void check_lost_status(const Job& job, const JobContext&, FindingReport& report) {
   bool errexit = !job.script().lines.empty() && contains(job.script().lines[0], "bash -e");
+  bool pipefail = false;
   for (const Command& command : job.commands()) {
     if (command.in_step) continue;  // another shell
     if (const int change = errexit_change(*command.statement); change != 0) errexit = change > 0;
+    if (command.statement->name() == "set") pipefail = pipefail_after(*command.statement, pipefail);
     if (!errexit || command.scope.before == nullptr) continue;
-    const Part* status = expansion_of(*command.statement, {"?"});
+    const Part* status = expansion_of(*command.statement, kLastStatus);
+    // Without pipefail a pipe of which an early part fails goes on.
+    if (status == nullptr && pipefail) status = expansion_of(*command.statement, kPipeStatuses);
     if (status == nullptr || !may_fail_unnoticed(*command.scope.before)) continue;
     report.add("SB03", status->place,
                fmt::format("when the command of line {} fails, `set -e` ends the script before this",
@@ -107,6 +147,31 @@ bool must_run_in_time(const Job& job, std::string_view trapped) {
   return name.starts_with("B:") && bare(name.substr(2)) == bare(trapped);
 }
 
+// Whether `block` holds the statement, itself or in a function that it calls.
+bool reaches(const Job& job, const shell::Block& block, const Statement& wanted, int depth = 0) {
+  constexpr int kDeepest = 8;
+  bool found = false;
+  shell::visit(block, [&](const Statement& each, const Scope&) {
+    if (found || depth > kDeepest) return;
+    const auto function = job.functions().find(each.name());
+    const bool calls = each.kind == StatementKind::kCommand && function != job.functions().end();
+    found = &each == &wanted || (calls && reaches(job, function->second->body, wanted, depth + 1));
+  });
+  return found;
+}
+
+// The step itself runs in the background, or a group, a subshell, a loop or a function around it.
+bool runs_in_background(const Job& job, const Launch& launch) {
+  if (launch.statement->background) return true;
+  return std::any_of(job.commands().begin(), job.commands().end(), [&](const Command& command) {
+    const Statement& statement = *command.statement;
+    if (!statement.background || command.in_step) return false;
+    if (statement.kind != StatementKind::kCommand) return reaches(job, statement.body, *launch.statement);
+    const auto function = job.functions().find(statement.name());
+    return function != job.functions().end() && reaches(job, function->second->body, *launch.statement);
+  });
+}
+
 void check_traps(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch()) return;
   const Statement* trap = nullptr;
@@ -121,7 +186,7 @@ void check_traps(const Job& job, const JobContext&, FindingReport& report) {
   for (const Launch& launch : job.launches()) {
     const bool short_one = launch.command.empty() || launch.options.has("overlap") || !launch.training;
     if (short_one || launch.scope.substitution || launch.scope.condition) continue;
-    if (!launch.statement->background) {
+    if (!runs_in_background(job, launch)) {
       report.add("SB08", launch.statement->place,
                  fmt::format("the trap of line {} runs only when this foreground step has ended", trap->place.line));
     }
@@ -244,7 +309,10 @@ constexpr JobCheck kBodyChecks[] = {check_batch_ranks, check_lost_status, check_
 
 bool starts_steps(const shell::Block& block) {
   bool found = false;
-  shell::visit(block, [&](const Statement& each, const Scope&) { found = found || each.name() == "srun"; });
+  shell::visit(block, [&](const Statement& each, const Scope&) {
+    const size_t at = skip_wrappers(each.words, 0);
+    found = found || (at < each.words.size() && base_name(each.words[at].source) == "srun");
+  });
   return found;
 }
 

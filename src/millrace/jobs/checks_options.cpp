@@ -6,6 +6,7 @@
 
 #include "millrace/base/text/units.h"
 #include "millrace/jobs/checks.h"
+#include "millrace/jobs/container_image.h"
 #include "millrace/slurm/time_limit.h"
 
 namespace millrace::jobs {
@@ -59,22 +60,10 @@ void check_log_folders(const Job& job, const JobContext&, FindingReport& report)
   }
 }
 
-bool names_registry_with_slash(std::string_view image) {
-  const size_t scheme = image.find("://");
-  if (scheme != std::string_view::npos) image.remove_prefix(scheme + 3);
-  const size_t slash = image.find('/');
-  if (slash == std::string_view::npos || slash == 0 || contains(image, "#")) return false;
-  const std::string_view host = image.substr(0, slash);
-  return host != "." && host != ".." && (contains(host, ".") || contains(host, ":"));
-}
-
 void check_container(const Options& options, const JobContext& context, FindingReport& report) {
   const Option* image = options.find("container-image");
   if (image == nullptr) return;
-  if (names_registry_with_slash(image->value)) {
-    std::string fixed = image->value;
-    const size_t scheme = fixed.find("://");
-    fixed[fixed.find('/', scheme == std::string::npos ? 0 : scheme + 3)] = '#';
+  if (const std::string fixed = with_registry_mark(image->value); fixed != image->value) {
     report.add("SB05", image->place, fmt::format("pyxis reads {} as an image of the default registry", image->value),
                fmt::format("Write {}.", fixed));
   }
@@ -164,6 +153,27 @@ bool requeues(const Job& job) {
   });
 }
 
+// By its own letters, or by those of the variables in it: "${ARGS[@]}".
+bool says_where_it_goes_on(const Job& job, const shell::Word& word) {
+  const auto says = [](std::string_view text) {
+    for (const std::string_view sign :
+         {"resume", "restore", "checkpoint", "ckpt", "restart", "continue", "RESTART_COUNT"}) {
+      if (contains(text, sign)) return true;
+    }
+    return false;
+  };
+  if (says(word.source)) return true;
+  return std::any_of(word.parts.begin(), word.parts.end(), [&](const shell::Part& part) {
+    if (part.kind != shell::Part::Kind::kVariable) return false;
+    return std::any_of(job.definitions().begin(), job.definitions().end(), [&](const Definition& each) {
+      const shell::Assignment& assignment = *each.assignment;
+      return assignment.name == part.text &&
+             (says(assignment.value.source) || std::any_of(assignment.items.begin(), assignment.items.end(),
+                                                           [&](const shell::Word& item) { return says(item.source); }));
+    });
+  });
+}
+
 void check_requeue(const Job& job, const JobContext&, FindingReport& report) {
   if (!job.is_batch() || !requeues(job)) return;
   const Option* requeue = job.options().find("requeue");
@@ -171,13 +181,8 @@ void check_requeue(const Job& job, const JobContext&, FindingReport& report) {
   if (job.options().value("open-mode") != "append")
     report.add("SB09", place, "the job may be requeued, and its log is then emptied", "Add --open-mode=append.");
   for (const Launch& launch : job.launches()) {
-    const bool resumes = std::any_of(launch.command.begin(), launch.command.end(), [](const shell::Word& word) {
-      for (const std::string_view sign :
-           {"resume", "restore", "checkpoint", "ckpt", "restart", "continue", "RESTART_COUNT"}) {
-        if (contains(word.source, sign)) return true;
-      }
-      return false;
-    });
+    const bool resumes = std::any_of(launch.command.begin(), launch.command.end(),
+                                     [&](const shell::Word& word) { return says_where_it_goes_on(job, word); });
     const bool reads_itself = launch.command.size() <= 2;  // all is in a configuration file
     if (launch.training && !resumes && !reads_itself) {
       report.add("SB09", launch.statement->place,
@@ -197,9 +202,15 @@ void check_gpu_request(const Job& job, const JobContext& context, FindingReport&
     if (by_gres && by_gpus)
       report.add("SB10", option.place, fmt::format("--{} beside --gres={}", option.name, options.value("gres")));
   }
+  for (const slurm::Gres& gres : slurm::parse_gres(options.value("gres"))) {
+    if (gres.name == "gpu" && parse_whole(gres.type)) {
+      report.add("SB11", options.find("gres")->place,
+                 fmt::format("'{}' has the count before the type", options.value("gres")));
+    }
+  }
   const Option* asked = job.gpu_option();
   if (asked == nullptr) return;
-  if (parse_whole(job.gpu_type())) {
+  if (asked->name != "gres" && parse_whole(job.gpu_type())) {
     report.add("SB11", asked->place, fmt::format("'{}' has the count before the type", asked->value));
   }
   constexpr int64_t kMostInAnyServer = 16;

@@ -135,6 +135,27 @@ void check_plain_python(const Job& job, const Launch& launch, FindingReport& rep
   }
 }
 
+// A command that is the value of a variable: SRUN="srun -N2"; $SRUN, or CMD=(srun ...); "${CMD[@]}". It may start what
+// it wants where the script does not tell its first word.
+bool calls_by_variable(const Job& job, const Statement& statement) {
+  if (statement.words.empty()) return false;
+  const auto& parts = statement.words[0].parts;
+  // Quotes leave an empty text.
+  const auto part = std::find_if(parts.begin(), parts.end(), [](const shell::Part& each) {
+    return each.kind != shell::Part::Kind::kText || !each.text.empty();
+  });
+  if (part == parts.end() || part->kind != shell::Part::Kind::kVariable) return false;
+  const Definition* known = job.definition(part->text);
+  if (known == nullptr) return true;
+  const shell::Assignment& assignment = *known->assignment;
+  if (assignment.is_array && assignment.items.empty()) return true;
+  const auto value = job.value(assignment.is_array ? assignment.items[0] : assignment.value);
+  if (!value) return true;
+  return is_one_of(base_name(value->substr(0, value->find(' '))),
+                   {"srun", "mpirun", "mpiexec", "torchrun", "deepspeed", "accelerate", "ssh", "pdsh", "bash", "sh",
+                    "timeout", "env", "time"});
+}
+
 void check_launchers(const Job& job, const JobContext&, FindingReport& report) {
   for (const Launch& launch : job.launches()) {
     if (launch.kind == Launch::Kind::kTorchrun) check_torchrun(job, launch, report);
@@ -142,11 +163,12 @@ void check_launchers(const Job& job, const JobContext&, FindingReport& report) {
     check_accelerate(job, launch, report);
   }
   const bool calls_others = !job.not_followed().empty() ||
-                            std::any_of(job.commands().begin(), job.commands().end(), [](const Command& command) {
+                            std::any_of(job.commands().begin(), job.commands().end(), [&](const Command& command) {
                               const std::string name = command.statement->name();
                               return contains(name, "/") || name == "bash" || name == "sh" || name == "submitit" ||
                                      name == "pdsh" || name == "clush" || name == "ssh" || name == "salloc" ||
-                                     name == "ray" || names_hosts(command.statement->words);
+                                     name == "ray" || names_hosts(command.statement->words) ||
+                                     calls_by_variable(job, *command.statement);
                             });
   if (job.is_batch() && job.nodes() > 1 && job.launches().empty() && !calls_others) {
     report.add("SB13", job.options().find("nodes")->place,

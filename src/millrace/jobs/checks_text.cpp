@@ -22,8 +22,13 @@ using shell::Word;
 
 void check_first_line(const Job& job, const JobContext&, FindingReport& report) {
   const auto& lines = job.script().lines;
-  if (lines.empty()) return;
+  if (job.text().find_first_not_of(" \t\r\n") == std::string::npos)
+    return report.add("SB32", Place{1, 1}, "the script is empty: sbatch refuses it");
   const std::string& first = lines[0];
+  if (first.starts_with("\xEF\xBB\xBF#!"))
+    return report.add("SB32", Place{1, 1},
+                      "a byte-order mark stands before #!: sbatch says that this does not look like a batch script",
+                      "Remove it: sed -i '1s/^\\xEF\\xBB\\xBF//'.");
   if (!first.starts_with("#!")) {
     const auto later =
         std::find_if(lines.begin(), lines.end(), [](const std::string& line) { return line.starts_with("#!"); });

@@ -182,6 +182,17 @@ Result<ImageName> parse_image_name(std::string_view text) {
   return name;
 }
 
+std::string with_registry_mark(std::string_view image) {
+  std::string marked(image);
+  const size_t scheme = image.find("://");
+  const size_t begin = scheme == std::string_view::npos ? 0 : scheme + 3;
+  const size_t slash = image.find('/', begin);
+  if (slash == std::string_view::npos || slash == begin || image.find('#') != std::string_view::npos) return marked;
+  const std::string_view host = image.substr(begin, slash - begin);
+  if (host != "." && host != ".." && host.find_first_of(".:") != std::string_view::npos) marked[slash] = '#';
+  return marked;
+}
+
 Result<ImageAnswer> ask_registry(const ImageName& image, const RegistryOptions& options) {
   return Registry(image, options).ask();
 }

@@ -26,6 +26,10 @@ struct ImageName {
 // Errors: invalid_argument, saying what is wrong with it.
 [[nodiscard]] Result<ImageName> parse_image_name(std::string_view text);
 
+// `image` with its registry as pyxis reads it: "nvcr.io#nvidia/pytorch" of "nvcr.io/nvidia/pytorch". Another name, and
+// a path, stays as it is.
+std::string with_registry_mark(std::string_view image);
+
 enum class ImageAnswer {
   kThere,
   kMissing,  // the registry shows the repository, and the tag or digest is not in it

@@ -2,6 +2,7 @@
 #include "millrace/jobs/facts.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <utility>
 
@@ -28,18 +29,24 @@ bool is_command_flag(std::string_view word) {
   return word.size() >= 2 && word[0] == '-' && word[1] != '-' && word.back() == 'c';
 }
 
-// Programs that start another: how many words to pass over until it comes, options aside.
-size_t skip_wrappers(const std::vector<Word>& words, size_t at) {
-  while (at < words.size()) {
-    const std::string_view program = base_name(words[at].source);
-    if (!is_one_of(program, {"env", "exec", "time", "nohup", "numactl", "stdbuf", "nice", "command"})) return at;
-    for (++at; at < words.size(); ++at) {
-      const std::string text = words[at].text();
-      if (!text.starts_with('-') && !contains(text, "=")) break;
-    }
-  }
-  return at;
-}
+// A program that starts another one: its options whose value is a word of its own, and the words that follow them.
+struct Wrapper {
+  std::string_view name;
+  std::array<std::string_view, 6> valued = {};
+  size_t operands = 0;
+};
+constexpr Wrapper kWrappers[] = {{"env", {"-u", "--unset", "-C", "--chdir"}},
+                                 {"exec", {"-a"}},
+                                 {"time", {"-f", "--format", "-o", "--output"}},
+                                 {"nohup"},
+                                 {"setsid"},
+                                 {"command"},
+                                 {"numactl", {"-C", "-N", "-m", "-i", "-p", "-l"}},
+                                 {"stdbuf", {"-i", "-o", "-e"}},
+                                 {"nice", {"-n"}},
+                                 {"ionice", {"-c", "-n"}},
+                                 {"taskset", {}, 1},
+                                 {"timeout", {"-k", "--kill-after", "-s", "--signal"}, 1}};
 
 bool names_torchrun(const std::vector<Word>& words) {
   return std::any_of(words.begin(), words.end(), [](const Word& word) {
@@ -98,6 +105,27 @@ void add_arithmetic_names(std::string_view text, std::set<std::string>& names) {
 }
 
 }  // namespace
+
+size_t skip_wrappers(const std::vector<Word>& words, size_t at) {
+  while (at < words.size()) {
+    const auto* const wrapper = std::find_if(std::begin(kWrappers), std::end(kWrappers), [&](const Wrapper& each) {
+      return each.name == base_name(words[at].source);
+    });
+    if (wrapper == std::end(kWrappers)) return at;
+    size_t operands = wrapper->operands;
+    for (++at; at < words.size(); ++at) {
+      const std::string text = words[at].text();
+      const bool valued = std::find(wrapper->valued.begin(), wrapper->valued.end(), text) != wrapper->valued.end();
+      if (valued && !text.empty()) {
+        ++at;
+      } else if (!text.starts_with('-') && !contains(text, "=")) {
+        if (operands == 0) break;
+        --operands;
+      }
+    }
+  }
+  return std::min(at, words.size());
+}
 
 Job::Job(std::string file, std::string_view text) : file_(std::move(file)), text_(text) {
   const std::string interpreter = interpreter_of(text_);

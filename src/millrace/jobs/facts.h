@@ -55,6 +55,10 @@ struct Definition {
   bool prefix = false;  // A=1 before a command: for it alone
 };
 
+// Passes over programs that start another one (env, exec, timeout, numactl...) and their options: the place of the
+// other's name, or words.size().
+size_t skip_wrappers(const std::vector<shell::Word>& words, size_t at);
+
 class Job {
  public:
   Job(std::string file, std::string_view text);

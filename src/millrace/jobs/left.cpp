@@ -4,10 +4,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/json_members.h"
 #include "millrace/jobs/record.h"
 
@@ -30,9 +29,9 @@ std::optional<LeftEnd> of_script(const LedgerRun& run) {
   const fs::path folder = fs::path(run.record.output).parent_path();
   if (folder.empty() || folder.string().find('%') != std::string::npos) return {};
   const std::string path = (folder / left_end_name(run.record.job_id)).string();
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return {};
-  auto end = parse_left_end(std::string(std::istreambuf_iterator<char>(file), {}));
+  const auto text = read_text(path);
+  if (!text) return {};
+  auto end = parse_left_end(*text);
   if (!end || !is_of(run, end->ended)) return {};
   end->file = path;
   return *std::move(end);

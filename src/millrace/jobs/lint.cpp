@@ -27,8 +27,8 @@ EnvContext env_context(const Job& job, const JobContext& context) {
 
 std::vector<Finding> lint_job(const Job& job, const JobContext& context) {
   FindingReport report(all_job_rules(), job.file());
-  for (const auto checks :
-       {option_checks(), pair_checks(), step_checks(), meeting_checks(), body_checks(), end_checks(), text_checks()}) {
+  for (const auto checks : {option_checks(), value_checks(), pair_checks(), step_checks(), meeting_checks(),
+                            body_checks(), end_checks(), text_checks()}) {
     for (const JobCheck check : checks) check(job, context, report);
   }
   std::vector<Finding> findings = report.take();

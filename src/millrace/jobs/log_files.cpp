@@ -5,9 +5,9 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/jobs/facts.h"
 
 namespace millrace::jobs {
@@ -115,7 +115,7 @@ std::string log_glob(std::string_view pattern, const LogNames& names) {
       continue;
     }
     size_t at = i + 1, width = 0;
-    while (at < pattern.size() && std::isdigit(static_cast<unsigned char>(pattern[at])) != 0) {
+    while (at < pattern.size() && is_digit(pattern[at])) {
       constexpr size_t kMostDigits = 10;
       width = std::min(kMostDigits, width * 10 + static_cast<size_t>(pattern[at++] - '0'));
     }

@@ -8,6 +8,8 @@
 #include <optional>
 
 #include "millrace/base/text/strings.h"
+#include "millrace/base/text/units.h"
+#include "millrace/jobs/container_image.h"
 #include "millrace/jobs/script.h"
 #include "millrace/plan/catalogue.h"
 #include "millrace/plan/groot_guide.h"
@@ -72,11 +74,12 @@ void write_header(const JobSpec& spec, ScriptText& out) {
     out.option("exclusive");
     out.option("mem", "0");
   } else if (!spec.mem_per_gpu.empty()) {
-    out.option(spec.gpus_per_node > 0 ? "mem-per-gpu" : "mem", spec.mem_per_gpu);
+    out.option(spec.gpus_per_node > 0 ? "mem-per-gpu" : "mem", *slurm_memory(spec.mem_per_gpu));
   } else if (array) {
     // prepare needs 256 MiB and 64 MiB per thread, plus the tokenizer when its vocabulary is large.
     out.option("mem", fmt::format("{}G", 2 + cpus_per_task(spec) / 8));
   }
+  if (is_training(spec) && spec.signal_s == 0) out.line("# millrace: ignore SB07 -- no signal was asked for");
   out.option("time", spec.time);
   if (is_training(spec) && spec.signal_s > 0) out.option("signal", fmt::format("B:USR1@{}", spec.signal_s));
   if ((is_training(spec) && spec.signal_s > 0) || array) {
@@ -89,6 +92,11 @@ void write_header(const JobSpec& spec, ScriptText& out) {
   out.line(fmt::format("# Written by `millrace job new {}`. The folder of the log must be there before sbatch:",
                        kind_name(spec.kind)));
   out.line(fmt::format("#     mkdir -p {}", shell_quoted(spec.log_dir)));
+  if (array && spec.tasks > kDefaultArrayTasks) {
+    out.line(fmt::format("# sbatch takes more than {} tasks only where MaxArraySize of slurm.conf is raised:",
+                         kDefaultArrayTasks));
+    out.line("#     scontrol show config | grep MaxArraySize");
+  }
   out.line("set -euo pipefail");
   out.line("");
 }
@@ -145,7 +153,7 @@ std::string container_flags(const JobSpec& spec, std::string_view also) {
   }
   if (!mounted) mounts += fmt::format("{}{}:{}", mounts.empty() ? "" : ",", also, also);
   const std::string with_mounts = mounts.empty() ? "" : " --container-mounts=" + shell_quoted(mounts);
-  return " --container-image=" + shell_quoted(spec.image) + with_mounts;
+  return " --container-image=" + shell_quoted(with_registry_mark(spec.image)) + with_mounts;
 }
 
 void write_staging(const JobSpec& spec, ScriptText& out) {
@@ -461,6 +469,7 @@ Status check_groot(const JobSpec& spec) {
 
 Status check_spec(const JobSpec& spec) {
   RETURN_IF_ERROR(need(spec.log_dir.starts_with('/'), "--log-dir", "the whole path of a folder that every node sees"));
+  RETURN_IF_ERROR(check_header(spec));
   if (spec.kind == JobKind::kTrain) RETURN_IF_ERROR(need(!spec.command.empty(), "COMMAND", "what to run, behind --"));
   if (spec.kind == JobKind::kTrain && spec.torchrun) RETURN_IF_ERROR(check_torchrun_command(spec.command[0]));
   RETURN_IF_ERROR(check_torchrun_options(spec));
@@ -495,6 +504,47 @@ std::string replaced(std::string_view text, std::string_view what, std::string_v
   for (size_t at = out.find(what); at != std::string::npos; at = out.find(what, at + with.size()))
     out.replace(at, what.size(), with);
   return out;
+}
+
+Status check_header(const JobSpec& spec) {
+  constexpr int64_t kLongestSignal = 65535;
+  if (spec.name.find('/') != std::string::npos)
+    return fail(ErrorCode::kInvalidArgument,
+                "--name: with the '/' in '{}' the log would go to a folder that Slurm does not make", spec.name);
+  if (spec.log_dir.find('%') != std::string::npos)
+    return fail(ErrorCode::kInvalidArgument,
+                "--log-dir: Slurm makes no folder, so {} cannot hold what it replaces (%); the log's name has the "
+                "number of the job",
+                spec.log_dir);
+  if (spec.gpu_type.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") !=
+          std::string::npos ||
+      parse_whole(spec.gpu_type))
+    return fail(ErrorCode::kInvalidArgument, "--gpu-type: '{}' is no type such as h200; --gpus gives the number",
+                spec.gpu_type);
+  if (spec.signal_s > kLongestSignal)
+    return fail(ErrorCode::kInvalidArgument, "--signal: sbatch takes at most {} seconds before the limit",
+                kLongestSignal);
+  if (!spec.mounts.empty() && spec.image.empty())
+    return fail(ErrorCode::kInvalidArgument, "--mount: it is of a container, and there is no --image");
+  if (!spec.mem_per_gpu.empty()) {
+    if (const auto memory = slurm_memory(spec.mem_per_gpu); !memory) {
+      return fail(ErrorCode::kInvalidArgument, "--mem: {}", memory.error().message());
+    }
+  }
+  return {};
+}
+
+Result<std::string> slurm_memory(std::string_view text) {
+  constexpr std::string_view kUnits = "KMGT";
+  const bool has_unit = !text.empty() && kUnits.find(upper_case(text.substr(text.size() - 1))) != kUnits.npos;
+  if (const auto count = parse_whole(has_unit ? text.substr(0, text.size() - 1) : text); count && *count > 0)
+    return upper_case(text);
+  ASSIGN_OR_RETURN(int64_t amount, parse_bytes(text));
+  if (amount == 0) return fail(ErrorCode::kInvalidArgument, "'{}' is no memory", text);
+  amount = (amount + 1023) / 1024;
+  size_t unit = 0;
+  for (; unit + 1 < kUnits.size() && amount % 1024 == 0; ++unit) amount /= 1024;
+  return fmt::format("{}{}", amount, kUnits[unit]);
 }
 
 std::string shell_quoted(std::string_view text) {

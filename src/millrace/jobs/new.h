@@ -36,7 +36,7 @@ struct JobSpec {
   std::string time = "24:00:00";
   std::string log_dir;      // absolute; must exist when the job is submitted
   bool exclusive = true;    // whole nodes with all memory
-  std::string mem_per_gpu;  // where nodes are shared; empty: the partition's default
+  std::string mem_per_gpu;  // where nodes are shared, as slurm_memory() takes it; empty: the partition's default
   bool torchrun = true;     // else one task a GPU
   // Options of torchrun that not every version has; empty and false: not passed on.
   std::string numa_binding;       // "node", "socket", "exclusive", "core-complex"
@@ -88,8 +88,18 @@ struct Chosen {
 // keeps its value. Errors: invalid_argument (no such partition, or fewer nodes than requested).
 [[nodiscard]] Status fit_to_cluster(JobSpec& spec, const ClusterFacts& cluster, Chosen chosen);
 
+// Whether sbatch takes what the fields ask of it. Errors: invalid_argument, "FLAG: REASON".
+[[nodiscard]] Status check_header(const JobSpec& spec);
+
 // Errors: invalid_argument, which names the flag of `millrace job new` that is missing or wrong.
 [[nodiscard]] Result<std::string> write_job(const JobSpec& spec);
+
+// A size as sbatch takes it, a whole number with K, M, G or T: "80GiB" is 80G. Slurm's own notation stays: "4000" MiB,
+// "80G" of 1024^3 bytes. Errors: invalid_argument (no size, or none above 0).
+[[nodiscard]] Result<std::string> slurm_memory(std::string_view text);
+
+// Tasks that an array of Slurm may have unless its MaxArraySize says otherwise.
+inline constexpr int64_t kDefaultArrayTasks = 1001;
 
 // `text` as one word of a shell: as it is where that is safe, else in single quotes.
 std::string shell_quoted(std::string_view text);

@@ -72,20 +72,21 @@ std::vector<Rule> joined_rules(std::initializer_list<std::span<const Rule>> tabl
   return all;
 }
 
-std::vector<KnownWord> known_words(const Job& job, const std::vector<std::string>& arguments) {
+std::vector<KnownWord> known_words(const Job& job, const Options& asked, const std::vector<std::string>& arguments) {
   std::vector<KnownWord> words;
   for (const Command& command : job.commands()) {
     if (command.statement->kind != shell::Statement::Kind::kCommand) continue;
     bool begins = true;
     const bool in_container =
+        asked.has("container-image") ||
         std::any_of(command.statement->words.begin(), command.statement->words.end(),
                     [](const shell::Word& word) { return contains(word.source, "--container-image"); });
     for (const shell::Word& word : command.statement->words) {
-      if (const auto value = job.value(word)) words.push_back({*value, word.place, begins, in_container});
+      if (const auto value = job.value(word)) words.push_back({*value, word.place, begins, in_container, &command});
       begins = false;
     }
   }
-  for (const std::string& argument : arguments) words.push_back({argument, {}, false, false});
+  for (const std::string& argument : arguments) words.push_back({.text = argument, .place = {}});
   return words;
 }
 
@@ -167,12 +168,12 @@ std::vector<NamedValue> values_of(const std::vector<KnownWord>& words, std::span
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string& text = words[i].text;
     if (const size_t equals = text.find('='); equals != std::string::npos && is_name(text.substr(0, equals))) {
-      values.push_back({text.substr(equals + 1), words[i].place});
+      values.push_back({text.substr(equals + 1), words[i].place, words[i].command, words[i].in_container});
     }
     if (!is_name(text)) continue;
     for (size_t next = i + 1; next < words.size() && !words[next].begins && !words[next].text.starts_with('-');
          ++next) {
-      values.push_back({words[next].text, words[next].place});
+      values.push_back({words[next].text, words[next].place, words[next].command, words[next].in_container});
     }
   }
   return values;
@@ -228,7 +229,7 @@ Result<CheckReport> check_job(const CheckRequest& request, const slurm::AskOptio
                   .asked = asked,
                   .slurm = options,
                   .work_dir = work_folder(asked),
-                  .words = known_words(job, request.arguments),
+                  .words = known_words(job, asked, request.arguments),
                   .report = report};
   check_log_folder(check);
   const auto cluster = slurm::ask(options);

@@ -37,14 +37,19 @@ std::vector<NamedValue> data_places(const Preflight& check) {
                                           "--train-data", "--train_data"};
   constexpr std::string_view kPerhaps[] = {"--data",      "--dataset",     "--valid",
                                            "--tokenizer", "--train-files", "--train_files"};
-  std::vector<NamedValue> places = values_of(check.words, kAlways);
-  for (NamedValue& value : values_of(check.words, kPerhaps)) {
-    std::error_code error;
-    const bool path = contains(value.text, "://") || value.text.starts_with('/') || value.text.starts_with('.');
-    if (path || fs::exists(below_work_dir(check, value.text), error)) places.push_back(std::move(value));
-  }
-  for (const std::string& url : check.request.data) places.push_back({url, {}});
-  for (NamedValue& place : places) place.text = below_work_dir(check, place.text);
+  std::vector<NamedValue> places;
+  const auto add = [&](const NamedValue& value, bool always) {
+    for (NamedValue& part : data_parts(check, value)) {
+      std::error_code error;
+      const bool path = contains(part.text, "://") || part.text.starts_with('/') || part.text.starts_with('.') ||
+                        part.text.starts_with("pipe:");
+      const bool there = !part.in_container && fs::exists(below_work_dir(check, part.text), error);
+      if (always || path || there) places.push_back(std::move(part));
+    }
+  };
+  for (const NamedValue& value : values_of(check.words, kAlways)) add(value, true);
+  for (const NamedValue& value : values_of(check.words, kPerhaps)) add(value, false);
+  for (const std::string& url : check.request.data) places.push_back({.text = url, .place = {}});
   return places;
 }
 
@@ -146,6 +151,15 @@ Result<Sound> look_at_shards(const Preflight& check, const std::string& url, con
 
 // --- anything
 
+// Megatron's readers take the name of the two files without their ends.
+Result<Sound> look_at_megatron(const Location& location, const std::string& prefix) {
+  std::error_code error;
+  const bool tokens = fs::exists(prefix + ".bin", error), index = fs::exists(prefix + ".idx", error);
+  if (tokens && index) return Sound{{location.url, "files", ""}, "the .bin and .idx of Megatron"};
+  if (tokens || index) return fail(ErrorCode::kNotFound, "{}{} is missing", prefix, tokens ? ".idx" : ".bin");
+  return fail(ErrorCode::kNotFound, "there is no such file or folder");
+}
+
 Result<Sound> look_at_files(const Location& location) {
   if (!location.storage->capabilities().is_local()) {
     ASSIGN_OR_RETURN(const ListPage page, location.storage->list(location.key, {.max_keys = 1}));
@@ -155,7 +169,7 @@ Result<Sound> look_at_files(const Location& location) {
   }
   std::error_code error;
   const fs::path path = "/" + location.key;
-  if (!fs::exists(path, error)) return fail(ErrorCode::kNotFound, "there is no such file or folder");
+  if (!fs::exists(path, error)) return look_at_megatron(location, path.string());
   if (fs::is_directory(path, error) && fs::is_empty(path, error))
     return fail(ErrorCode::kNotFound, "the folder is empty");
   return Sound{{location.url, "files", ""}, fs::is_directory(path, error) ? "a folder of files" : "a file"};
@@ -248,16 +262,28 @@ void ask_for_image(Preflight& check, const NamedValue& image) {
 void check_data(Preflight& check) {
   std::set<std::string> seen;
   for (const NamedValue& place : data_places(check)) {
-    if (!seen.insert(place.text).second) continue;
-    const std::string shown = url_to_show(place.text);
-    auto found = look_at(check, place.text);
-    if (!found) {
-      check.problem("JC10", place.place, fmt::format("{}: {}", shown, found.error().to_string()));
+    const bool command = place.text.starts_with("pipe:");
+    const auto there = command ? std::optional(place.text) : host_path(check, place);
+    const std::string shown = url_to_show(there.value_or(place.text));
+    if (!seen.insert(there.value_or(place.text)).second) continue;
+    if (command) {
+      check.unknown("data", fmt::format("{}: what this command prints", shown));
       continue;
     }
-    check.fine("data", fmt::format("{}: {}", shown, found->evidence));
-    found->record.url = without_secrets(shown);
-    check.report.data.push_back(std::move(found->record));
+    if (!there) {
+      check.unknown("data", fmt::format("{}: a path of the container that none of its mounts shows", shown));
+      continue;
+    }
+    auto found = look_at(check, *there);
+    if (found) {
+      check.fine("data", fmt::format("{}: {}", shown, found->evidence));
+      found->record.url = without_secrets(shown);
+      check.report.data.push_back(std::move(found->record));
+    } else if (const std::string why = made_before(check, place, *there); !why.empty()) {
+      check.unknown("data", fmt::format("{}: {}", shown, why));
+    } else {
+      check.problem("JC10", place.place, fmt::format("{}: {}", shown, found.error().to_string()));
+    }
   }
 }
 

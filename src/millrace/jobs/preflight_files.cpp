@@ -286,7 +286,8 @@ std::vector<Wanted> wanted_on_nodes(const Preflight& check) {
     }
   }
   for (const NamedValue& place : checkpoint_places(check)) {
-    if (!contains(place.text, "://")) wanted.push_back({nearest_folder(place.text), place.place, true});
+    const auto there = host_path(check, place);
+    if (there && !contains(*there, "://")) wanted.push_back({nearest_folder(*there), place.place, true});
   }
   std::set<std::string> mounts;
   for (const auto& [path, place] : named_paths(check)) {
@@ -366,8 +367,7 @@ std::vector<NamedValue> checkpoint_places(const Preflight& check) {
       "--checkpoint-dir", "--checkpoint_dir", "--ckpt-dir",   "--ckpt_dir",   "--save-dir",
       "--save_dir",       "--checkpoints",    "--output-dir", "--output_dir", "--out"};
   std::vector<NamedValue> places = values_of(check.words, kNames);
-  for (const std::string& path : check.request.checkpoints) places.push_back({path, {}});
-  for (NamedValue& place : places) place.text = below_work_dir(check, place.text);
+  for (const std::string& path : check.request.checkpoints) places.push_back({.text = path, .place = {}});
   return places;
 }
 
@@ -382,11 +382,14 @@ void check_log_folder(Preflight& check) {
 void check_checkpoints(Preflight& check) {
   std::set<std::string> seen;
   for (const NamedValue& place : checkpoint_places(check)) {
-    if (!seen.insert(place.text).second) continue;
-    if (contains(place.text, "://")) {
-      check.unknown("checkpoints", place.text + ": a bucket tells neither its room nor a quota");
+    const auto there = host_path(check, place);
+    if (!seen.insert(there.value_or(place.text)).second) continue;
+    if (!there) {
+      check.unknown("checkpoints", place.text + ": a path of the container that none of its mounts shows");
+    } else if (contains(*there, "://")) {
+      check.unknown("checkpoints", *there + ": a bucket tells neither its room nor a quota");
     } else {
-      check_checkpoints_in(check, place.text, place.place);
+      check_checkpoints_in(check, *there, place.place);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/jobs/preflight_parts.h"
 #include "millrace/plan/checkpoints.h"
 
@@ -21,7 +22,7 @@ namespace fs = std::filesystem;
 
 // "8B", "0.5b", "350M"; 0 for anything else.
 double parameters_of_part(std::string_view part) {
-  if (part.size() < 2 || std::isdigit(static_cast<unsigned char>(part[0])) == 0) return 0;
+  if (part.size() < 2 || !is_digit(part[0])) return 0;
   const int unit = std::tolower(static_cast<unsigned char>(part.back()));
   if (unit != 'b' && unit != 'm') return 0;
   double count = 0;

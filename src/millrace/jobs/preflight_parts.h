@@ -15,9 +15,10 @@ namespace millrace::jobs {
 // A word of the script or of its arguments whose value is known.
 struct KnownWord {
   std::string text;
-  Place place;                // {} of an argument
-  bool begins = false;        // the first of a command
-  bool in_container = false;  // of a command that runs in a container
+  Place place;                       // {} of an argument
+  bool begins = false;               // the first of a command
+  bool in_container = false;         // of a command that runs in a container
+  const Command* command = nullptr;  // null: an argument
 };
 
 // Shared by all questions.
@@ -46,6 +47,8 @@ struct Preflight {
 struct NamedValue {
   std::string text;
   Place place;
+  const Command* command = nullptr;  // null: of an argument or of the request
+  bool in_container = false;
 };
 // The values behind options of these names ("--data X Y", "--data=X"), in the script and its arguments.
 std::vector<NamedValue> values_of(const std::vector<KnownWord>& words, std::span<const std::string_view> names);
@@ -58,10 +61,17 @@ struct PlannedCheckpoint {
 };
 std::optional<PlannedCheckpoint> planned_checkpoint(const Preflight& check);
 
-// Folders or URLs of checkpoints, and of data, that the script or the request names.
+// Folders or URLs of checkpoints that the script or the request names. One in a container has its path there.
 std::vector<NamedValue> checkpoint_places(const Preflight& check);
 // `path` below the job's folder, or as it is where it is a URL.
 std::string below_work_dir(const Preflight& check, const std::string& path);
+// Where this machine has what a value names: in a container, behind the mount. nullopt: no mount shows it. A URL stays.
+std::optional<std::string> host_path(const Preflight& check, const NamedValue& value);
+
+// A command that may make what a value names before it is read there: in words; empty when there is none.
+std::string made_before(const Preflight& check, const NamedValue& value, const std::string& path);
+// The parts of one value of a data option: "a,b", "a::b", a weight without its path.
+std::vector<NamedValue> data_parts(const Preflight& check, const NamedValue& value);
 
 void check_log_folder(Preflight& check);
 void check_partition(Preflight& check);

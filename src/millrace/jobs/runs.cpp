@@ -4,11 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <set>
 
 #include "millrace/base/log.h"
+#include "millrace/base/text/ascii.h"
 
 namespace millrace::jobs {
 
@@ -302,8 +302,7 @@ bool is_element(std::string_view id) {
 }
 
 bool is_job_id(std::string_view id) {
-  return !id.empty() && std::isdigit(static_cast<unsigned char>(id[0])) != 0 &&
-         id.find_first_not_of("0123456789_") == std::string_view::npos;
+  return !id.empty() && is_digit(id[0]) && id.find_first_not_of("0123456789_") == std::string_view::npos;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <charconv>
 #include <set>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/jobs/demand.h"
 #include "millrace/jobs/ledger.h"
@@ -35,7 +36,14 @@ const ReasonRule* find_reason(std::span<const ReasonRule> rules, std::string_vie
   return nullptr;
 }
 
-// Jobs of the partition that wait, and have come before: squeue lists in order of priority.
+// Waits for something else than nodes: another job, its time, or somebody who releases it.
+bool cannot_start_yet(const slurm::JobState& job) {
+  constexpr std::string_view kReasons[] = {"Dependency", "DependencyNeverSatisfied", "BeginTime", "JobHeldUser",
+                                           "JobHeldAdmin"};
+  return std::find(std::begin(kReasons), std::end(kReasons), job.reason) != std::end(kReasons);
+}
+
+// Jobs of the partition that wait for nodes, and have come before: squeue lists in order of priority.
 void add_jobs_ahead(const JobDetails& job, const WhyFacts& facts, std::vector<std::string>& evidence) {
   const std::string own = job.array.empty() ? job.number : job.array;
   std::string ids;
@@ -43,6 +51,7 @@ void add_jobs_ahead(const JobDetails& job, const WhyFacts& facts, std::vector<st
   for (const slurm::JobState& other : facts.queue) {
     if (other.base_id == own) break;
     if (other.state != "PENDING" || other.partition != field_of(job, "Partition")) continue;
+    if (cannot_start_yet(other)) continue;
     if (++ahead <= kMostLines) ids += fmt::format("{}{} ({})", ids.empty() ? "" : ", ", other.id, other.user);
   }
   evidence.push_back(fmt::format("its priority is {}", field_of(job, "Priority")));
@@ -57,7 +66,7 @@ void add_dependency_lines(const JobDetails& job, const WhyFacts& facts, std::vec
   evidence.push_back("it depends on " + dependency);
   std::set<std::string> ids;
   for (size_t at = 0; at < dependency.size(); ++at) {
-    const bool begins = at > 0 && dependency[at - 1] == ':' && std::isdigit(static_cast<unsigned char>(dependency[at]));
+    const bool begins = at > 0 && dependency[at - 1] == ':' && is_digit(dependency[at]);
     if (begins) ids.insert(std::to_string(front_number(std::string_view(dependency).substr(at))));
   }
   for (const slurm::JobState& other : facts.queue) {

@@ -74,6 +74,8 @@ TEST_F(Why, PriorityNamesTheJobsAhead) {
   const std::vector<slurm::JobState> queue{
       {.id = "18", .base_id = "18", .user = "bob", .partition = "gpu", .state = "PENDING"},
       {.id = "17", .base_id = "17", .user = "bob", .partition = "cpu", .state = "PENDING"},
+      {.id = "15", .base_id = "15", .user = "bob", .partition = "gpu", .state = "PENDING", .reason = "Dependency"},
+      {.id = "16", .base_id = "16", .user = "bob", .partition = "gpu", .state = "PENDING", .reason = "BeginTime"},
       {.id = "20", .base_id = "20", .user = "ann", .partition = "gpu", .state = "PENDING"},
       {.id = "19", .base_id = "19", .user = "bob", .partition = "gpu", .state = "PENDING"}};
   const Explanation why = explain(waiting("Priority"), {.queue = queue});

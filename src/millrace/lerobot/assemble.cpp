@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "millrace/base/hash/hash.h"
 #include "millrace/lerobot/compute_stats.h"
@@ -247,6 +248,32 @@ double bytes_of_picks(const Assembly& assembly) {
   return bytes;
 }
 
+// Each file that an episode lies in must be there; a name stands for the others that are not.
+Status check_files(const Assembly& assembly) {
+  std::string first;
+  int64_t missing = 0;
+  std::set<std::string> seen;
+  for (const Pick& pick : assembly.picks) {
+    const Source& source = *pick.source;
+    std::vector<std::string> paths{source.data_path(pick.episode)};
+    for (size_t camera = 0; camera < source.dataset.info.cameras().size(); ++camera) {
+      paths.push_back(source.video_path(pick.episode, camera));
+    }
+    for (const std::string& path : paths) {
+      if (source.dataset.tree.find(path) != nullptr) continue;
+      std::string url = source.dataset.tree.root().child(path).url;
+      if (!seen.insert(url).second) continue;
+      if (missing++ == 0) first = std::move(url);
+    }
+  }
+  if (missing == 0) return {};
+  return fail(
+      ErrorCode::kNotFound,
+      "{} is missing{}; `millrace lerobot validate` lists what is. A camera without videos is left out by taking "
+      "its feature out of meta/info.json",
+      first, missing == 1 ? "" : fmt::format(", and so are {} more", missing - 1));
+}
+
 // New files in a source would change it.
 Status check_target(const std::vector<Assembly>& assemblies, const std::string& target) {
   ASSIGN_OR_RETURN(const Location place, open_url(target));
@@ -272,6 +299,7 @@ Result<std::vector<MadeDataset>> assemble(const std::vector<Assembly>& assemblie
   std::vector<MadeDataset> made;
   int64_t items = 0;
   for (const Assembly& assembly : assemblies) {
+    RETURN_IF_ERROR(check_files(assembly));
     made.push_back(planned(assembly, options));
     items += items_of(assembly);
   }

@@ -130,25 +130,25 @@ MergedStats::OfFeature merged(const std::string& name, const Gathered& all, bool
   return out;
 }
 
-// The parts of a dataset, with the frames of each.
-struct Parts {
+// The statistics that a dataset stores, of each episode or of all, with the frames that each covers.
+struct StatsWithFrames {
   std::vector<StatsByFeature> stats;
   std::vector<int64_t> frames;
 };
 
-Result<Parts> parts_of(const Dataset& dataset) {
-  Parts parts;
-  ASSIGN_OR_RETURN(parts.stats, stored_episode_stats(dataset));
-  const bool by_episode = std::ranges::all_of(parts.stats, [](const auto& each) { return !each.empty(); });
-  if (by_episode && !parts.stats.empty()) {
-    for (const Episode& episode : dataset.episodes) parts.frames.push_back(episode.length);
-    return parts;
+Result<StatsWithFrames> stats_with_frames(const Dataset& dataset) {
+  StatsWithFrames found;
+  ASSIGN_OR_RETURN(found.stats, stored_episode_stats(dataset));
+  const bool by_episode = std::ranges::all_of(found.stats, [](const auto& each) { return !each.empty(); });
+  if (by_episode && !found.stats.empty()) {
+    for (const Episode& episode : dataset.episodes) found.frames.push_back(episode.length);
+    return found;
   }
   if (!dataset.stats) {
     return fail(ErrorCode::kCorruption, "{}: it stores no statistics; `millrace lerobot stats --write` computes them",
                 dataset.tree.root().url);
   }
-  return Parts{{*dataset.stats}, {dataset.frames()}};
+  return StatsWithFrames{{*dataset.stats}, {dataset.frames()}};
 }
 
 Json shaped(const std::vector<double>& values, bool is_picture) {
@@ -171,14 +171,14 @@ std::pair<double, double> quantile_interval(const std::vector<DimensionStats>& p
 }
 
 Result<MergedStats> merge_stats(const std::vector<Dataset>& datasets) {
-  std::vector<Parts> all;
+  std::vector<StatsWithFrames> all;
   for (const Dataset& dataset : datasets) {
-    ASSIGN_OR_RETURN(all.emplace_back(), parts_of(dataset));
+    ASSIGN_OR_RETURN(all.emplace_back(), stats_with_frames(dataset));
   }
   std::map<std::string, Gathered> gathered;
   std::map<std::string, std::string> reasons;
   size_t parts = 0;
-  for (const Parts& each : all) {
+  for (const StatsWithFrames& each : all) {
     parts += each.stats.size();
     for (size_t i = 0; i < each.stats.size(); ++i) {
       for (const auto& [name, stats] : each.stats[i]) {

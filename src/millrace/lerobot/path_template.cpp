@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "millrace/base/text/ascii.h"
+
 namespace millrace::lerobot {
 namespace {
 
@@ -11,8 +13,7 @@ constexpr int kMostWidth = 64;
 
 bool is_name(std::string_view text) {
   const auto part = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
-  return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) == 0 &&
-         std::all_of(text.begin(), text.end(), part);
+  return !text.empty() && !is_digit(text[0]) && std::all_of(text.begin(), text.end(), part);
 }
 
 // As Python pads: numbers to the right, texts to the left; zeros come behind the sign.
@@ -39,7 +40,7 @@ Result<PathTemplate::Piece> PathTemplate::parse_field(std::string_view field) {
   }
   if (format.starts_with('0')) piece.fill = '0';
   for (const char c : format) {
-    if (std::isdigit(static_cast<unsigned char>(c)) == 0 || piece.width > kMostWidth) {
+    if (!is_digit(c) || piece.width > kMostWidth) {
       return fail(ErrorCode::kInvalidArgument, "{{{}}} has a format that is not understood", field);
     }
     piece.width = piece.width * 10 + (c - '0');

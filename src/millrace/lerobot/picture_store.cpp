@@ -16,7 +16,7 @@ using formats::ColumnValues;
 
 constexpr int64_t kBatchRows = 256;
 
-// Of {bytes, path} the bytes; some writers leave out the struct. Null: neither.
+// The bytes of a {bytes, path} struct, or the column itself where a writer leaves out the struct. Null: it is neither.
 const ColumnValues* bytes_of(const ColumnType& type, const ColumnValues& values) {
   if (values.kind == ColumnKind::kText) return &values;
   for (size_t i = 0; i < type.fields.size() && i < values.fields.size(); ++i) {
@@ -55,8 +55,8 @@ Result<std::shared_ptr<const PictureGroup>> PictureStore::read(const std::string
     for (size_t i = 0; i < columns_.size(); ++i) {
       const ColumnValues* const bytes = bytes_of(*types[i], values[i]);
       if (bytes == nullptr) {
-        return fail(ErrorCode::kCorruption, "{}: column {} is {} and not the bytes of pictures [LR024]", shown,
-                    columns_[i], types[i]->arrow);
+        return fail(ErrorCode::kCorruption, "{}: column {} is {}, not picture bytes [LR024]", shown, columns_[i],
+                    types[i]->arrow);
       }
       for (const std::string& text : bytes->texts) group->bytes += static_cast<int64_t>(text.capacity() + sizeof text);
       group->files[i].insert(group->files[i].end(), bytes->texts.begin(), bytes->texts.end());

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <utility>
 
 #include "millrace/base/text/units.h"
 #include "millrace/link/detail/carry_work.h"
@@ -31,7 +32,8 @@ constexpr size_t kAtWork = 256;
 // Fewer large files: a few keep every connection busy, and other tasks of the link can take files that have not begun.
 constexpr size_t kLargeAtWork = 8;
 constexpr int64_t kBytesAtWork = int64_t{1} << 30;
-constexpr int kAtOnce = 32;  // HEADs
+constexpr int kAtOnce = 32;               // HEADs
+constexpr size_t kMostCarried = 100'000;  // between two sweeps; more of them count as known before
 
 int64_t now_s() {
   return latest_now_s();
@@ -44,6 +46,19 @@ Error of_lost_content(Error error, const LinkFile& old) {
                fmt::format("CONTENT LOST: this released file was {}, and the object of that name was replaced or "
                            "removed; put it back from a version or a backup ({})",
                            old.path, error.to_string()));
+}
+
+// The name with `mark` before its ending, cut before the mark where a file system has no room for all of it.
+std::string with_mark(const fs::path& name, const std::string& mark) {
+  constexpr size_t kNameMaxBytes = 255;  // NAME_MAX of Linux
+  constexpr size_t kLongestEnding = 32;  // what is longer is no ending that a program knows files by
+  std::string stem = name.stem().string(), ending = name.extension().string();
+  if (ending.size() > kLongestEnding) stem += std::exchange(ending, "");
+  size_t size = std::min(stem.size(), kNameMaxBytes - std::min(kNameMaxBytes, mark.size() + ending.size()));
+  // Not within a character of UTF-8.
+  const auto continues = [&](size_t at) { return at < stem.size() && (stem[at] & 0xC0) == 0x80; };
+  for (int bytes = 0; bytes < 3 && size > 0 && continues(size); ++bytes) --size;
+  return stem.substr(0, size) + mark + ending;
 }
 
 std::optional<ObjectInfo> present(Result<ObjectInfo> stat, Status& failure) {
@@ -276,6 +291,7 @@ void Carrier::start_export(const WorkPtr& work) {
     remember(*work, sync::recorded_version(*work->here), report.object.version, report.hash);
     {
       const MutexLock lock(mutex_);
+      note_carried(*work);
       ++counts_.exported;
       counts_.exported_bytes += work->here->size;
       counts_.moved_bytes += report.moved_bytes;
@@ -474,10 +490,10 @@ Status Carrier::keep_content_of(const LinkFile& file) {
 Status Carrier::give_other_name(Work& work) {
   const fs::path old = local_path(work.path);
   std::string name, path;
-  for (int attempt = 0; attempt == 0 || fs::exists(fs::symlink_status(path)); ++attempt) {
+  struct stat info{};
+  for (int attempt = 0; attempt == 0 || ::lstat(path.c_str(), &info) == 0; ++attempt) {
     const std::string number = attempt == 0 ? "" : fmt::format("-{}", attempt);
-    name = fmt::format("{}.conflict-{}-{}{}{}", old.stem().string(), host_name(), stamp(now_s()), number,
-                       old.extension().string());
+    name = with_mark(old.filename(), fmt::format(".conflict-{}-{}{}", host_name(), stamp(now_s()), number));
     path = (old.parent_path() / name).string();
   }
   RETURN_IF_ERROR(note_conflict(work, fmt::format("the directory's version is now {}", name)));
@@ -599,6 +615,22 @@ Result<Step> Carrier::leave_behind_link(const Work& work, const std::string& lin
 void Carrier::postpone() {
   const MutexLock lock(mutex_);
   ++counts_.postponed;
+}
+
+void Carrier::note_carried(const Work& work) {
+  if (work.here && work.there) return;
+  if (carried_.size() < kMostCarried) carried_.emplace(work.path, std::ssize(carried_) + 1);
+}
+
+int64_t Carrier::order_carried(const std::string& path) {
+  const MutexLock lock(mutex_);
+  const auto found = carried_.find(path);
+  return found == carried_.end() ? 0 : found->second;
+}
+
+void Carrier::forget_carried() {
+  const MutexLock lock(mutex_);
+  carried_.clear();
 }
 
 LinkCounts Carrier::take_counts() {

@@ -80,6 +80,9 @@ class Carrier {
   [[nodiscard]] Status refuse(const std::string& path, std::string_view reason);
   // Since the last call.
   LinkCounts take_counts();
+  // New files that came to the other side since forget_carried(), in the order of their end: 1, 2, ... 0: not one.
+  int64_t order_carried(const std::string& path);
+  void forget_carried();
 
  private:
   struct Work;
@@ -111,6 +114,7 @@ class Carrier {
   [[nodiscard]] Status give_other_name(Work& work);
   [[nodiscard]] Status keep_content_of(const LinkFile& file);
   [[nodiscard]] Status note_conflict(Work& work, std::string outcome);
+  void note_carried(const Work& work) REQUIRES_LOCK(mutex_);
   void remember(const Work& work, sync::RecordedVersion here, std::string there, std::optional<Hash128> hash);
   void take_state(const Status& written);
   bool changed_here(const Work& work) const;
@@ -141,6 +145,7 @@ class Carrier {
   std::deque<std::function<void()>> later_ GUARDED_BY(mutex_);  // for the calling thread, which may wait
   Status failure_ GUARDED_BY(mutex_);
   LinkCounts counts_ GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> carried_ GUARDED_BY(mutex_);
 };
 
 }  // namespace millrace::link

@@ -2,8 +2,12 @@
 // What the directory takes from the bucket: copies, stubs, and the content of released files.
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "millrace/link/carry.h"
 #include "millrace/link/detail/carry_work.h"
@@ -15,6 +19,24 @@ namespace millrace::link {
 namespace {
 
 using State = LinkFile::State;
+namespace fs = std::filesystem;
+
+// A folder has no object, so one that its last file has left must not keep an object of its name away.
+void remove_empty_folder(const std::string& path) {
+  if (::rmdir(path.c_str()) == 0 || errno != ENOTEMPTY) return;
+  std::error_code error;
+  std::vector<std::string> folders;
+  for (fs::recursive_directory_iterator entry(path, error); !error && entry != fs::recursive_directory_iterator();
+       entry.increment(error)) {
+    if (!fs::is_directory(entry->symlink_status(error)) || error) return;
+    folders.push_back(entry->path().string());
+  }
+  if (error) return;
+  for (size_t i = folders.size(); i-- > 0;) {
+    if (::rmdir(folders[i].c_str()) != 0) return;
+  }
+  static_cast<void>(::rmdir(path.c_str()));
+}
 
 }  // namespace
 
@@ -97,6 +119,7 @@ Status Carrier::import_stub(const Work& work) {
                               .mode = attributes.mode & 07777}));
   {
     const MutexLock lock(mutex_);
+    note_carried(work);
     ++counts_.imported;
     counts_.imported_bytes += work.there->size;
   }
@@ -106,6 +129,7 @@ Status Carrier::import_stub(const Work& work) {
 
 void Carrier::start_import(const WorkPtr& work) {
   work->decision.step = Step::kImport;
+  if (!work->here) remove_empty_folder(local_path(work->path));
   if (stays_stub(*work)) {
     if (config_.show_at.empty()) return ended(work, import_stub(*work));
     return attributes_.submit([this, work] { ended(work, import_stub(*work)); });
@@ -126,6 +150,7 @@ void Carrier::start_import(const WorkPtr& work) {
     remember(*work, sync::recorded_version(report.object), work->there->version, report.hash);
     {
       const MutexLock lock(mutex_);
+      note_carried(*work);
       ++counts_.imported;
       counts_.imported_bytes += work->there->size;
       counts_.moved_bytes += report.moved_bytes;

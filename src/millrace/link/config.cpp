@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 
 #include "millrace/base/text/environment.h"
 #include "millrace/base/text/units.h"
+#include "millrace/link/emptied.h"
 #include "millrace/link/guardian.h"
 #include "millrace/link/hsm.h"
 #include "millrace/link/state.h"
@@ -32,6 +34,14 @@ constexpr int kVersion = 1;
 
 std::string marker_path(const std::string& directory) {
   return fmt::format("{}/{}/link.json", directory, sync::kHiddenFolder);
+}
+
+// Errors: those of lstat(2): a folder of another user, for example.
+Result<bool> exists(const std::string& path) {
+  struct stat info{};
+  if (::lstat(path.c_str(), &info) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return tl::unexpected<Error>(errno_error(errno, "look for " + path));
 }
 
 Status write_json(const std::string& path, const Json& object) {
@@ -137,7 +147,8 @@ Status check_others(const std::string& links, const LinkConfig& config) {
 Status check_overlap(const std::string& links, const LinkConfig& config) {
   for (fs::path folder = config.directory;; folder = folder.parent_path()) {
     const std::string marker = marker_path(folder == "/" ? "" : folder.string());
-    if (fs::exists(marker)) {
+    ASSIGN_OR_RETURN(const bool is_linked, exists(marker));
+    if (is_linked) {
       return fail(ErrorCode::kAlreadyExists,
                   "{} belongs to a link already (its marker: {}); remove that one first (`millrace link rm`), or where "
                   "it is long gone, its marker",
@@ -264,8 +275,12 @@ Result<ConflictRule> parse_conflict_rule(std::string_view text) {
 }
 
 Result<std::string> links_folder() {
-  if (std::string folder = environment_variable("MILLRACE_LINKS"); !folder.empty())
-    return fs::absolute(folder).string();
+  if (std::string folder = environment_variable("MILLRACE_LINKS"); !folder.empty()) {
+    std::error_code error;
+    const fs::path whole = fs::absolute(folder, error);
+    if (error) return tl::unexpected<Error>(errno_error(error.value(), "find the folder of links " + folder));
+    return whole.string();
+  }
   if (const std::string state = environment_variable("XDG_STATE_HOME"); !state.empty())
     return state + "/millrace/links";
   if (const std::string home = environment_variable("HOME"); !home.empty())
@@ -364,7 +379,10 @@ Status remove_link(const std::string& links, std::string_view name) {
   ASSIGN_OR_RETURN(const LinkLock lock, LinkLock::take(home));
   std::error_code error;
   // A directory that is not mounted keeps its marker, which is found when it is mounted again.
-  if (!config.joined && check_marker(config)) fs::remove(marker_path(config.directory), error);
+  if (!config.joined && check_marker(config)) {
+    static_cast<void>(write_emptied(config, {}));
+    fs::remove(marker_path(config.directory), error);
+  }
   fs::remove_all(home.folder, error);
   if (error) return tl::unexpected<Error>(errno_error(error.value(), "remove " + home.folder));
   return {};
@@ -382,9 +400,11 @@ Result<LinkConfig> read_link(const std::string& links, std::string_view name) {
 Result<std::vector<LinkConfig>> read_links(const std::string& links) {
   std::vector<LinkConfig> found;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(links, error)) {
-    if (!fs::exists(entry.path() / "link.json", error)) continue;
-    ASSIGN_OR_RETURN(LinkConfig config, read_link(links, entry.path().filename().string()));
+  for (fs::directory_iterator entry(links, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    ASSIGN_OR_RETURN(const bool is_link, exists((entry->path() / "link.json").string()));
+    if (!is_link) continue;
+    ASSIGN_OR_RETURN(LinkConfig config, read_link(links, entry->path().filename().string()));
     found.push_back(std::move(config));
   }
   if (error && error != std::errc::no_such_file_or_directory) {
@@ -403,7 +423,10 @@ std::string real_path(const std::string& path_or_url) {
   const std::string path = path_or_url.starts_with(kLocal) ? path_or_url.substr(kLocal.size()) : path_or_url;
   if (path.find("://") != path.npos) return path;
   std::error_code error;
-  std::string whole = fs::weakly_canonical(fs::absolute(path), error).string();
+  // Without the folder that this process works in, which may be gone, a path has no place.
+  const fs::path absolute = fs::absolute(path, error);
+  if (error) return path;
+  std::string whole = fs::weakly_canonical(absolute, error).string();
   while (whole.size() > 1 && whole.ends_with('/')) whole.pop_back();
   return whole;
 }
@@ -423,7 +446,8 @@ Result<LinkedPath> find_linked_url(const std::string& links, std::string url) {
 Result<std::optional<MarkedPath>> find_marked(const std::string& path) {
   for (fs::path folder = fs::path(path).parent_path();; folder = folder.parent_path()) {
     const std::string marker = marker_path(folder == "/" ? "" : folder.string());
-    if (fs::exists(marker)) {
+    ASSIGN_OR_RETURN(const bool is_linked, exists(marker));
+    if (is_linked) {
       ASSIGN_OR_RETURN(const Json object, read_json(marker));
       return MarkedPath{object.value("url", ""), fs::path(path).lexically_relative(folder).string()};
     }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "millrace/base/text/utf8.h"
 #include "millrace/link/status.h"
 #include "millrace/link/testing.h"
 #include "millrace/link/wait.h"
@@ -65,6 +66,29 @@ TEST(Link, AChangeOfEqualSizeWithTheOldTimeIsFound) {
   ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
   link.swept();
   EXPECT_EQ(link.objects().at("a"), "two");
+}
+
+TEST(Link, AConflictOfALongNameCutsItAtACharacter) {
+  std::string hangul;
+  for (int i = 0; i < 76; ++i) hangul += "\xEA\xB0\x80";
+  for (const std::string& name : {hangul + ".txt", std::string(255, 'a'), "a." + std::string(253, 'b')}) {
+    SCOPED_TRACE(name);
+    LinkBench link(everything());
+    link.write(name, "here");
+    link.put(name, "there");
+    EXPECT_EQ(link.swept().conflicts, 1);
+    link.swept();  // exports the file with the other name
+    const Files files = link.files();
+    EXPECT_EQ(files, link.objects());
+    ASSERT_EQ(files.size(), 2U);
+    EXPECT_EQ(files.at(name), "there");
+    for (const auto& [path, content] : files) {
+      EXPECT_LE(path.size(), 255U);
+      EXPECT_TRUE(is_utf8(path));
+      EXPECT_EQ(path.ends_with(".txt"), name.ends_with(".txt"));
+      EXPECT_EQ(content == "here", path.find(".conflict-") != path.npos);
+    }
+  }
 }
 
 TEST(Link, AConflictKeepsBothUnlessARuleSaysMore) {

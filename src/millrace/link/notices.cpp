@@ -10,35 +10,13 @@
 
 #include "millrace/base/log.h"
 #include "millrace/base/text/json_members.h"
+#include "millrace/http/uri_encode.h"
 
 namespace millrace::link {
 
 namespace {
 
 using NoticeJson = nlohmann::json;
-
-int digit_of(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-// "a%2Fb+c" is "a/b c".
-std::string form_decoded(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? digit_of(text[i + 1]) : -1;
-    const int low = high >= 0 ? digit_of(text[i + 2]) : -1;
-    if (low >= 0) {
-      out.push_back(static_cast<char>(high * 16 + low));
-      i += 2;
-    } else {
-      out.push_back(text[i] == '+' ? ' ' : text[i]);
-    }
-  }
-  return out;
-}
 
 // Ceph 16 leaves the pluses of the form in which a topic's secret came to it.
 bool is_secret(std::string_view given, std::string secret) {
@@ -67,7 +45,7 @@ Result<std::vector<Notice>> parse_notices(std::string_view message) {
     if (bucket == nullptr || object == nullptr || !bucket->is_object() || !object->is_object())
       return fail(ErrorCode::kCorruption, "a record names no object");
     std::string key = text_or_empty(*object, "key");
-    if (text_or_empty(record, "eventSource") == "aws:s3") key = form_decoded(key);
+    if (text_or_empty(record, "eventSource") == "aws:s3") key = http::form_decode(key);
     notices.push_back({text_or_empty(*bucket, "name"), std::move(key), text_or_empty(record, "opaqueData")});
   }
   return notices;

@@ -74,6 +74,78 @@ TEST(Link, AnEmptyBucketRemovesNothing) {
   EXPECT_EQ(link.files().size(), 2U);
 }
 
+TEST(Link, AnEmptyBucketRemovesNothingAfterANewFileCameThere) {
+  LinkBench link(everything());
+  for (const char* name : {"a", "b", "c"}) link.write(name, name);
+  link.swept();
+  for (const char* name : {"a", "b", "c"}) link.remove_object(name);
+  link.write("new", "new");
+  for (int i = 0; i < 3; ++i) {
+    const auto report = link.sweep();
+    ASSERT_TRUE(report);
+    EXPECT_THAT(report->not_deleted, HasSubstr("remove them from the directory yourself")) << i;
+    // A file that the link brings back is no sign that the others were meant.
+    if (i == 1) link.write("a", "changed");
+  }
+  EXPECT_EQ(link.files(), (Files{{"a", "changed"}, {"b", "b"}, {"c", "c"}, {"new", "new"}}));
+  EXPECT_EQ(link.objects(), (Files{{"a", "changed"}, {"new", "new"}}));
+}
+
+TEST(Link, AFileThatIsBackEndsTheHoldOfAnEmptyDirectory) {
+  LinkBench link(everything());
+  for (const char* name : {"a", "b"}) link.write(name, name);
+  link.swept();
+  fs::rename(link.directory() / "a", link.directory().parent_path() / "aside");
+  link.remove("b");
+  link.write("new", "new");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(link.swept().deleted_there, 0);
+  fs::rename(link.directory().parent_path() / "aside", link.directory() / "a");
+  EXPECT_EQ(link.swept().deleted_there, 1);
+  EXPECT_EQ(link.objects(), (Files{{"a", "a"}, {"new", "new"}}));
+}
+
+TEST(Link, AnEmptyDirectoryRemovesNothingAfterANewObjectCameThere) {
+  LinkBench link(everything());
+  for (const char* name : {"a", "b"}) link.write(name, name);
+  link.swept();
+  for (const char* name : {"a", "b"}) link.remove(name);
+  EXPECT_THAT(link.sweep()->not_deleted, HasSubstr("the directory has no files at all"));
+  link.put("new", "new");
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(link.sweep()->not_deleted, HasSubstr("remove them from the bucket yourself"));
+  EXPECT_EQ(link.objects(), (Files{{"a", "a"}, {"b", "b"}, {"new", "new"}}));
+  // Who meant it removes them there, and then removals go over as before.
+  for (const char* name : {"a", "b"}) link.remove_object(name);
+  link.write("newer", "newer");
+  link.swept();
+  EXPECT_EQ(link.sweep()->not_deleted, "");
+  link.remove("new");
+  EXPECT_EQ(link.swept().deleted_there, 1);
+  EXPECT_EQ(link.objects(), (Files{{"newer", "newer"}}));
+}
+
+// The file is known when the sweep comes, but was not there before.
+TEST(Link, AFileThatWasCarriedSinceDoesNotHideAnEmptyBucket) {
+  LinkBench link(everything());
+  for (const char* name : {"a", "b"}) link.write(name, name);
+  link.swept();
+  for (const char* name : {"a", "b"}) link.remove_object(name);
+  link.write("new", "new");
+  const auto report = link.sweep_after_look_at("new");
+  ASSERT_TRUE(report);
+  EXPECT_THAT(report->not_deleted, HasSubstr("the bucket has none of the files that it had"));
+  EXPECT_EQ(link.files().size(), 3U);
+  EXPECT_EQ(link.objects(), (Files{{"new", "new"}}));
+}
+
+TEST(Link, ARenameOfAllFilesIsNoEmptyDirectory) {
+  LinkBench link(everything());
+  link.write("old/a", "a");
+  link.swept();
+  fs::rename(link.directory() / "old", link.directory() / "new");
+  EXPECT_EQ(link.swept().deleted_there, 1);
+  EXPECT_EQ(link.objects(), (Files{{"new/a", "a"}}));
+}
+
 TEST(Link, MoreThanTheLimitRemovesNothing) {
   LinkConfig config = everything();
   config.max_delete = 2;

@@ -70,6 +70,8 @@ SharedState::Range SharedState::range_of(const sync::Share::Done& done, const st
     range.heard = note.value("heard", range.heard);
     range.counts.files_here = note.at("files_here");
     range.counts.files_there = note.at("files_there");
+    range.counts.known_here = note.value("known_here", range.counts.files_here);
+    range.counts.known_there = note.value("known_there", range.counts.files_there);
     range.counts.passed = note.at("passed");
     range.counts.delete_there.count = note.at("delete_there");
     range.counts.delete_here.count = note.at("delete_here");
@@ -243,6 +245,7 @@ Result<std::string> SharedState::save(int64_t sweep, const std::string& after, c
   const std::vector<std::string> replaced = up_to(findings.replaced, until);
   RowsJson note = {{"chunks", std::move(chunks)},         {"files_here", findings.files_here},
                    {"files_there", findings.files_there}, {"passed", findings.passed},
+                   {"known_here", findings.known_here},   {"known_there", findings.known_there},
                    {"delete_there", delete_there.count},  {"delete_here", delete_here.count}};
   if (!heard_.empty()) note["heard"] = heard_;
   if (!findings.unreadable.empty()) note["unreadable"] = sync::text_of_path(findings.unreadable);
@@ -282,6 +285,8 @@ SweepFindings SharedState::totals() const {
     const SweepFindings& counts = range.counts;
     sum.files_here += counts.files_here;
     sum.files_there += counts.files_there;
+    sum.known_here += counts.known_here;
+    sum.known_there += counts.known_there;
     sum.passed += counts.passed;
     sum.delete_there.count += counts.delete_there.count;
     sum.delete_here.count += counts.delete_here.count;

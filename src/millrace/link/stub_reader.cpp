@@ -5,6 +5,7 @@
 #include "millrace/link/state.h"
 #include "millrace/link/stub.h"
 #include "millrace/storage/local/local.h"
+#include "millrace/storage/local/stub_mode.h"
 
 namespace millrace::link {
 
@@ -51,10 +52,23 @@ Result<std::unique_ptr<RandomReader>> open_content(const std::string& path, cons
   return open_object(marked->url, marked->below, file, "");
 }
 
+// As the link remembers it. A node that has no link does not know.
+std::optional<uint32_t> mode_of_content(const std::string& path, const ObjectInfo& file) {
+  if (!is_stub(path) && !looks_released(path)) return std::nullopt;
+  const auto links = links_folder();
+  const auto linked = links ? find_linked(*links, path) : tl::unexpected<Error>(links.error());
+  if (!linked) return std::nullopt;
+  const auto state = LinkState::open_to_read(linked->home.state_path());
+  const auto known = state ? (*state)->find(linked->below) : tl::unexpected<Error>(state.error());
+  if (!known || !*known || (*known)->here.version != file.version || (*known)->mode == 0) return std::nullopt;
+  return (*known)->mode;
+}
+
 }  // namespace
 
 void read_stubs_from_buckets() {
   set_stub_opener(open_content);
+  set_stub_mode(mode_of_content);
 }
 
 }  // namespace millrace::link

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "millrace/link/emptied.h"
 #include "millrace/link/renamed.h"
 #include "millrace/sync/entries.h"
 
@@ -16,6 +17,10 @@ namespace {
 constexpr size_t kKnownPage = 4096;
 // Objects that are replaced at the end of one sweep; more wait for the next.
 constexpr size_t kMostReplaced = 100'000;
+// Missing files of an emptied side that are remembered: one of them that is back is enough.
+constexpr size_t kMostMissing = 1000;
+// Keys that are no path, of one look: a bucket may be full of them.
+constexpr int64_t kMostIllegal = 100;
 
 // The files of the state in byte order of the path.
 class KnownFiles {
@@ -60,11 +65,23 @@ void add_deletion(Deletions& deletions, const std::string& path, int64_t most) {
   if (++deletions.count <= most) deletions.paths.push_back(path);
 }
 
+// A sweep's view of the side on which files are gone.
+struct OtherSide {
+  std::string_view name, own_name;  // "the bucket", "the directory": where they would be removed
+  int64_t files = 0, known = 0;     // all, and those that the link knew there
+};
+
 // Why none of these may be removed; empty when they may.
-std::string reason_to_keep(const LinkConfig& config, const Deletions& deletions, int64_t files_of_other_side,
-                           std::string_view other_side) {
+std::string reason_to_keep(const LinkConfig& config, const Deletions& deletions, const OtherSide& other) {
   if (deletions.count == 0) return "";
-  if (files_of_other_side == 0) return fmt::format("{} has no files at all", other_side);
+  const std::string_view other_side = other.name;
+  if (other.known == 0) {
+    return fmt::format(
+        "{} {}: nothing is removed from {} before one of these is back; if all were removed on purpose, "
+        "remove them from {} yourself",
+        other_side, other.files == 0 ? "has no files at all" : "has none of the files that it had", other.own_name,
+        other.own_name);
+  }
   if (deletions.count > config.max_delete) {
     return fmt::format("{} files are gone from {}, more than the {} of --max-delete", deletions.count, other_side,
                        config.max_delete);
@@ -79,12 +96,16 @@ class Sweep {
 
   [[nodiscard]] Result<SweepFindings> look(const Location& here, const Location& there, const sync::Filter& filter,
                                            sync::KeyRange& range) {
+    ASSIGN_OR_RETURN(emptied_, read_emptied(config_));
     Side left(here, filter, range, stop_), right(there, filter, range, stop_);
     const Status merged = merge(left, right, filter, range);
     // Whatever ends the merge, copies that run are waited for, and remembered.
     const Status finished = carrier_.finish();
     RETURN_IF_ERROR(merged);
     RETURN_IF_ERROR(finished);
+    found_.known_here += stay_here_.found();
+    found_.known_there += stay_there_.found();
+    carrier_.forget_carried();
     return std::move(found_);
   }
 
@@ -121,13 +142,14 @@ class Sweep {
 
       std::optional<ObjectInfo> here, there;
       std::optional<LinkFile> had;
-      bool is_file = true, is_link = false;
+      bool is_file = true, is_link = false, is_illegal = false;
       if (left.entry && left.entry->path == path) {
         is_link = left.entry->kind == sync::Entry::Kind::kLink;
         is_file &= take(*left.entry, found_.files_here, here);
         RETURN_IF_ERROR(left.advance());
       }
       if (right.entry && right.entry->path == path) {
+        is_illegal = right.entry->kind == sync::Entry::Kind::kIllegal;
         is_file &= take(*right.entry, found_.files_there, there);
         RETURN_IF_ERROR(right.advance());
       }
@@ -135,6 +157,8 @@ class Sweep {
         had = std::move(known);
         ASSIGN_OR_RETURN(known, known_files.next());
       }
+      RETURN_IF_ERROR(count_known(path, had, here, there));
+      if (is_illegal && ++illegal_ <= kMostIllegal) RETURN_IF_ERROR(carrier_.refuse(path, kNoPath));
       if (is_link) RETURN_IF_ERROR(tell_of_link(path, had, there));
       // What a filter leaves out, and what is no file on one side, stays as it is.
       if (!is_file || (!here && !there && !filter.passes(path))) continue;
@@ -144,6 +168,49 @@ class Sweep {
       if (left_over == Step::kExport) {
         found_.replaced.size() < kMostReplaced ? found_.replaced.push_back(path) : carrier_.postpone();
       }
+    }
+    return {};
+  }
+
+  // Whether files of a side that the link knew are still there. One that the link itself brought there since the last
+  // sweep tells nothing, unless another that is gone came later: that one was there beside it.
+  class Staying {
+   public:
+    // `order`: of carrier_.order_carried().
+    void saw(bool is_there, int64_t order) {
+      if (is_there && order == 0) ++known_;
+      if (is_there && order > 0) oldest_carried_ = std::min(oldest_carried_, order);
+      if (!is_there) youngest_gone_ = std::max(youngest_gone_, order);
+    }
+    void saw_again() { ++known_; }
+    int64_t found() const { return known_ + (oldest_carried_ < youngest_gone_ ? 1 : 0); }
+
+   private:
+    int64_t known_ = 0, oldest_carried_ = INT64_MAX, youngest_gone_ = 0;
+  };
+
+  Status count_known(const std::string& path, const std::optional<LinkFile>& had, const std::optional<ObjectInfo>& here,
+                     const std::optional<ObjectInfo>& there) {
+    if (!had) {
+      if (!here || emptied_.directory || stay_here_.found() > 0) return {};
+      // A known file under a new name.
+      ASSIGN_OR_RETURN(const std::optional<LinkFile> old, state_.find_here(here->version));
+      if (old) stay_here_.saw_again();
+      return {};
+    }
+    const auto is_back = [&](const MissingFiles& missing) {
+      const auto found = missing.find(path);
+      return found != missing.end() && found->second == row_version(*had);
+    };
+    if (emptied_.directory) {
+      if (here && had->here.version == here->version && is_back(*emptied_.directory)) stay_here_.saw_again();
+    } else if (had->state != LinkFile::State::kGoneHere) {
+      stay_here_.saw(here.has_value(), carrier_.order_carried(path));
+    }
+    if (emptied_.bucket) {
+      if (there && had->there == there->version && is_back(*emptied_.bucket)) stay_there_.saw_again();
+    } else if (had->state != LinkFile::State::kGoneThere) {
+      stay_there_.saw(there.has_value(), carrier_.order_carried(path));
     }
     return {};
   }
@@ -163,7 +230,7 @@ class Sweep {
       info = entry.info;
       return true;
     }
-    ++found_.passed;
+    if (entry.kind != sync::Entry::Kind::kIllegal) ++found_.passed;
     if (entry.kind == sync::Entry::Kind::kUnreadable) found_.unreadable = entry.path;
     return false;
   }
@@ -235,11 +302,30 @@ class Sweep {
     not_deleted_ = fmt::format("the object of {} has the content of {}, a released file", path, holder);
   }
 
+  static constexpr std::string_view kNoPath =
+      "is no path that a file can have: a part of the object's key is empty, \".\" or \"..\"; rename the object";
+
+  // Such a key cannot be asked for.
+  static Result<bool> is_listed(const Location& root, const std::string& path) {
+    const std::string key = sync::prefix_of(root) + path;
+    bool found = false;
+    RETURN_IF_ERROR(for_each_object(*root.storage, key, [&](const ObjectInfo& object) -> Status {
+      found |= object.key == key;
+      return {};
+    }));
+    return found;
+  }
+
   // Clears the problems of paths that exist on neither side.
   Status clear_problems(const Location& here, const Location& there) {
     constexpr size_t kMost = 1000;
     ASSIGN_OR_RETURN(const std::vector<Problem> problems, state_.problems(kMost));
     for (const Problem& each : problems) {
+      if (each.error == kNoPath) {
+        ASSIGN_OR_RETURN(const bool is_there, is_listed(there, each.path));
+        if (!is_there) RETURN_IF_ERROR(state_.clear_problem(each.path));
+        continue;
+      }
       ASSIGN_OR_RETURN(const std::optional<LinkFile> known, state_.find(each.path));
       const auto is_gone = [&](const Location& root) {
         const auto now = root.storage->stat(root.child(each.path).key);
@@ -251,15 +337,43 @@ class Sweep {
     return state_.commit();
   }
 
+  // The files missing on a side; nullopt: nothing, or some of what the link knew is still there.
+  Result<std::optional<MissingFiles>> missing_now(const std::optional<MissingFiles>& before, const Deletions& gone,
+                                                  int64_t known) {
+    if (gone.count == 0 || known > 0) return std::nullopt;
+    if (before) return before;
+    MissingFiles missing;
+    for (const std::string& path : gone.paths) {
+      if (missing.size() == kMostMissing) break;
+      ASSIGN_OR_RETURN(const std::optional<LinkFile> file, state_.find(path));
+      if (file) missing.emplace(path, row_version(*file));
+    }
+    return missing;
+  }
+
+  // Writes down whether a side is empty, so that files that come later do not hide it.
+  Status note_emptied() {
+    ASSIGN_OR_RETURN(const EmptiedSides before, read_emptied(config_));
+    EmptiedSides now;
+    ASSIGN_OR_RETURN(now.bucket, missing_now(before.bucket, found_.delete_here, found_.known_there));
+    ASSIGN_OR_RETURN(now.directory, missing_now(before.directory, found_.delete_there, found_.known_here));
+    if (now == before) return {};
+    RETURN_IF_ERROR(check_marker(config_));
+    return write_emptied(config_, now);
+  }
+
   Status remove(const RenamedStubs& renamed) {
+    if (found_.unreadable.empty()) RETURN_IF_ERROR(note_emptied());
     if (found_.delete_here.count + found_.delete_there.count == 0) return {};
     if (!found_.unreadable.empty()) {
       not_deleted_ = found_.unreadable + " cannot be read, and may hold anything";
       return {};
     }
     RETURN_IF_ERROR(check_marker(config_));
-    const std::string here = reason_to_keep(config_, found_.delete_here, found_.files_there, "the bucket");
-    const std::string there = reason_to_keep(config_, found_.delete_there, found_.files_here, "the directory");
+    const std::string here = reason_to_keep(config_, found_.delete_here,
+                                            {"the bucket", "the directory", found_.files_there, found_.known_there});
+    const std::string there = reason_to_keep(config_, found_.delete_there,
+                                             {"the directory", "the bucket", found_.files_here, found_.known_here});
     if (!here.empty() || !there.empty()) not_deleted_ = here.empty() ? there : here;
     if (here.empty()) {
       for (const std::string& path : found_.delete_here.paths) carrier_.remove_here(path);
@@ -282,6 +396,9 @@ class Sweep {
   Carrier& carrier_;
   const std::stop_token stop_;
   SweepFindings found_;
+  EmptiedSides emptied_;
+  Staying stay_here_, stay_there_;
+  int64_t illegal_ = 0;
   std::string not_deleted_;
 };
 

@@ -32,6 +32,9 @@ struct Deletions {
 // What a look at both sides found, and what it left for the end of the sweep.
 struct SweepFindings {
   int64_t files_here = 0, files_there = 0, passed = 0;
+  // Files that the link knew on a side before and that are still there; of an emptied side (emptied.h) those of its
+  // list.
+  int64_t known_here = 0, known_there = 0;
   Deletions delete_here, delete_there;
   std::vector<std::string> replaced;  // objects that a released file may need under another name
   std::string unreadable;             // a folder

@@ -126,7 +126,9 @@ class LinkBench : public TwoSides {
     state_ = *std::move(state);
   }
 
-  [[nodiscard]] Result<SweepReport> sweep() {
+  [[nodiscard]] Result<SweepReport> sweep() { return sweep_after_look_at(""); }
+  // `path`: one that a watch named before; "": none.
+  [[nodiscard]] Result<SweepReport> sweep_after_look_at(const std::string& path) {
     Mutex mutex;
     Carrier carrier(config_, here_, there_, *state_, *engine_,
                     [&](const LinkEvent& event) {
@@ -134,6 +136,10 @@ class LinkBench : public TwoSides {
                       events_.push_back(fmt::format("{} {}", event.kind, event.path));
                     },
                     {});
+    if (!path.empty()) {
+      RETURN_IF_ERROR(carrier.look_at(path));
+      RETURN_IF_ERROR(carrier.finish());
+    }
     return link::sweep(config_, here_, there_, *state_, carrier, {});
   }
   [[nodiscard]] Status empty_trash() {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/link/wait.h"
 
-#include <filesystem>
+#include <sys/stat.h>
+
+#include <cerrno>
 
 #include "millrace/link/leader.h"
 #include "millrace/link/prove.h"
@@ -13,8 +15,6 @@ namespace millrace::link {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 class Barrier {
  public:
   Barrier(const LinkConfig& config, const LinkHome& home, const Location& here, const Location& there,
@@ -25,7 +25,7 @@ class Barrier {
   Status look(const std::string& path, WaitReport& report, Progress* progress) {
     waiting_.clear();
     waiting_count_ = 0;
-    report.files = report.bytes = 0;
+    report.files = report.bytes = report.filtered = report.passed = 0;
     report.proofs.clear();
     RETURN_IF_ERROR(check_marker(config_));
     if (!state_) {
@@ -33,12 +33,16 @@ class Barrier {
       if (!state) return tl::unexpected<Error>(std::move(state).error());
       state_ = *std::move(state);
     }
-    if (!fs::exists(fs::symlink_status(config_.directory + "/" + path))) {
-      return fail(ErrorCode::kNotFound, "{}/{}: no such file or directory", config_.directory, path);
+    const std::string whole_path = config_.directory + "/" + path;
+    struct stat info{};
+    if (::lstat(whole_path.c_str(), &info) != 0) {
+      if (errno != ENOENT) return tl::unexpected<Error>(errno_error(errno, whole_path));
+      return fail(ErrorCode::kNotFound, "{}: no such file or directory", whole_path);
     }
     const Location root = path.empty() ? here_ : here_.child(path);
     const auto file =
         path.empty() ? tl::unexpected<Error>(Error(ErrorCode::kNotFound, "")) : here_.storage->stat(root.key);
+    if (!S_ISDIR(info.st_mode)) RETURN_IF_ERROR(check_carried(path, info.st_mode));
     if (file) {
       RETURN_IF_ERROR(take(path, *file, report));
     } else {
@@ -50,7 +54,14 @@ class Barrier {
         if (entry->kind == sync::Entry::Kind::kUnreadable) {
           return fail(ErrorCode::kPermissionDenied, "{}/{} cannot be read", config_.directory, whole);
         }
-        if (entry->kind != sync::Entry::Kind::kFile || !filter_.passes(whole)) continue;
+        if (entry->kind != sync::Entry::Kind::kFile) {
+          ++report.passed;
+          continue;
+        }
+        if (!filter_.passes(whole)) {
+          ++report.filtered;
+          continue;
+        }
         RETURN_IF_ERROR(take(whole, entry->info, report));
         if (progress != nullptr) progress->add(0, 0);
       }
@@ -62,6 +73,43 @@ class Barrier {
   const std::string& first_waiting() const { return waiting_; }
 
  private:
+  // The path itself, which is no directory.
+  Status check_carried(const std::string& path, mode_t mode) const {
+    if (!S_ISREG(mode)) {
+      return fail(ErrorCode::kInvalidArgument, "{}/{} is a symbolic link or a device, which the link {} does not carry",
+                  config_.directory, path, config_.name);
+    }
+    if (filter_.passes(path)) return {};
+    return fail(ErrorCode::kInvalidArgument,
+                "{}/{} does not come to the bucket: the filter of the link {} leaves it out (--include, --exclude)",
+                config_.directory, path, config_.name);
+  }
+
+  // A file that no sweep will ever export is no reason to wait.
+  Status check_exported(const std::string& path, const std::optional<LinkFile>& known, const ObjectInfo& now) const {
+    const bool is_new = !known || known->state == LinkFile::State::kGoneHere;
+    const bool is_same = known && sync::is_version(known->here, now);
+    if (is_same && known->state == LinkFile::State::kGoneThere) {
+      return fail(
+          ErrorCode::kInvalidArgument,
+          "{}/{} does not come to the bucket: its object was removed, and the link {} sends the file again only "
+          "when it changes",
+          config_.directory, path, config_.name);
+    }
+    if (is_same || (is_new ? config_.exports.added : config_.exports.changed)) return {};
+    // A restore changes no more than the change time.
+    const bool is_filled = config_.hsm || !config_.show_at.empty();
+    if (is_filled && known && known->here.version == now.version) return {};
+    if (is_new || config_.take_over_s > 0) {
+      const auto object = there_.storage->stat(there_.child(path).key);
+      if (object) return {};  // a sweep compares them, or another node knows it
+      if (object.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(object.error());
+    }
+    return fail(ErrorCode::kInvalidArgument,
+                "{}/{} does not come to the bucket: it is {}, and the link {} was added with --export {}",
+                config_.directory, path, is_new ? "new" : "changed", config_.name, carries_text(config_.exports));
+  }
+
   Status take(const std::string& path, const ObjectInfo& now, WaitReport& report) {
     if (stop_.stop_requested()) return fail(ErrorCode::kCancelled, "stopped");
     ++report.files;
@@ -85,6 +133,7 @@ class Barrier {
         return {};
       }
     }
+    RETURN_IF_ERROR(check_exported(path, known, now));
     if (waiting_count_++ == 0) waiting_ = path;
     return {};
   }

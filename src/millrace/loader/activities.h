@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the threads of a loader are doing right now, and since when, for messages about a wait that takes too long.
+// A list of what the threads of a loader are doing, and since when. Messages about a wait that takes too long quote it.
 // Thread-safe.
 
 #include <cstddef>

@@ -18,7 +18,7 @@ namespace millrace::loader {
 
 class BatchRing : public std::enable_shared_from_this<BatchRing> {
  public:
-  static constexpr int64_t kAlignment = 64;  // of each buffer, and of each array in it
+  static constexpr int64_t kAlignment = 64;  // alignment of each buffer, and of each array in it
 
   // `buffers` buffers of `buffer_bytes` at `data`. Whoever takes batches holds up to `kept` of them at once; the others
   // are for batches that are ready or being made. Errors: invalid_argument (the alignment; no two buffers are left).
@@ -33,7 +33,7 @@ class BatchRing : public std::enable_shared_from_this<BatchRing> {
   int64_t buffer_bytes() const { return buffer_bytes_; }
   int64_t buffers() const { return buffers_; }
   int64_t bytes() const { return buffers_ * buffer_bytes_; }
-  // That may be ready or in the making at once.
+  // The most batches that may be ready or in the making at once.
   int64_t most_batches() const { return buffers_ - kept_; }
   int64_t free_buffers() const;
 

@@ -18,7 +18,7 @@
 
 namespace millrace::loader {
 
-// What the bytes of a field are.
+// The kinds of content that a field can have.
 enum class FieldKind {
   kBytes,    // anything
   kText,     // UTF-8
@@ -50,21 +50,21 @@ struct FieldSpec {
   bool is_required = true;  // a sample without it is damaged; else the field is always a list, with gaps
   FieldBatch batch = FieldBatch::kStack;
   double pad_value = 0;
-  int64_t length = 0;           // of padded rows: longer ones are cut; 0: the longest of the batch
-  images::DecodeOptions image;  // of kImage
-  bool channels_first = false;  // of kImage: [channels, height, width]
-  bool as_float = false;        // of kImage: float32, 0 to 1
-  std::string dtype;            // of kRaw: as NumPy has it, "<f4"
-  std::vector<int64_t> shape;   // of kRaw; one -1 is what is left
-  Tokenize tokenize;            // of kTokens
+  int64_t length = 0;           // length of padded rows: longer ones are cut; 0: the longest of the batch
+  images::DecodeOptions image;  // kImage only
+  bool channels_first = false;  // kImage only: [channels, height, width]
+  bool as_float = false;        // kImage only: float32, 0 to 1
+  std::string dtype;            // kRaw only, in NumPy's spelling: "<f4"
+  std::vector<int64_t> shape;   // kRaw only; one -1 takes what is left
+  Tokenize tokenize;            // kTokens only
 };
 
-// What is read of a sample. No specs: all of its fields, each by its extension.
+// The fields that are read of a sample. No specs: all of its fields, each by its extension.
 struct SampleFields {
   std::vector<FieldSpec> specs;
-  // Where all are taken:
-  bool decodes = true;                                                       // else each is bytes
-  bool decodes_pictures = true;                                              // else these are bytes
+  // Used when all fields are taken:
+  bool decodes = true;                                                       // false: each is bytes
+  bool decodes_pictures = true;                                              // false: pictures are bytes
   FieldSpec picture{.kind = FieldKind::kImage, .batch = FieldBatch::kList};  // how they are decoded
   bool may_differ = false;    // samples of one batch may lack fields of others
   bool with_sources = false;  // each batch says which shard each sample comes from
@@ -74,7 +74,7 @@ struct SampleFields {
 // Errors: invalid_argument (two fields of one name, a wrong shape or dtype).
 [[nodiscard]] Status check_fields(const SampleFields& fields);
 
-// What a field is by the part of its name behind the last dot, where all are taken.
+// The spec of a field by the part of its name after the last dot, where all fields are taken.
 FieldSpec spec_of_extension(std::string_view field, const SampleFields& fields);
 
 // A value of a sample.
@@ -83,11 +83,11 @@ struct Value {
     kBytes,
     kText,     // UTF-8
     kJson,     // UTF-8
-    kArray,    // of `dtype` and `shape`
+    kArray,    // `dtype` and `shape` describe it
     kNothing,  // the sample has no value here
   };
   Form form = Form::kBytes;
-  std::string dtype;  // as NumPy has it: "|u1", "<f4"
+  std::string dtype;  // in NumPy's spelling: "|u1", "<f4"
   std::vector<int64_t> shape;
   bool fortran_order = false;
   std::span<const std::byte> data;
@@ -100,15 +100,15 @@ struct Value {
 // `kind` says), unsupported (a dtype of objects), those of images::decode and of FieldSpec::tokenize.
 [[nodiscard]] Result<Value> decode_field(const FieldSpec& spec, std::span<const std::byte> data,
                                          std::string_view where);
-// Whether a field is gzip by its name ("txt.gz", "npy.gz"); what it is, the part before says.
+// Whether a field is gzip by its name ("txt.gz", "npy.gz"). The part before ".gz" names its kind.
 inline bool is_gzip(std::string_view field) {
   return field.ends_with(".gz");
 }
 // Its unpacked bytes. Errors: corruption; resource_exhausted (more than 1 GiB).
 [[nodiscard]] Result<std::shared_ptr<const std::vector<std::byte>>> unpack_field(std::span<const std::byte> data,
                                                                                  std::string_view where);
-// The same of a value that says itself what it is; kBytes takes it as it is. Errors: invalid_argument (it cannot become
-// what `kind` says).
+// Converts a value that states its own form to that of `spec`; kBytes leaves it as it is. Errors: invalid_argument (it
+// cannot become what `kind` says).
 [[nodiscard]] Result<Value> convert_value(const FieldSpec& spec, Value value, std::string_view where);
 
 // The bytes of an item of a dtype that has a fixed size: "<f4" has 4. nullopt: another dtype.

@@ -37,7 +37,8 @@ class Loader {
  public:
   // Checks the options; opens nothing. Errors: invalid_argument.
   [[nodiscard]] static Result<std::unique_ptr<Loader>> create(const LoaderOptions& options);
-  // The same for samples of another kind than LoaderOptions::shards: one source, or one for each dataset of a mixture.
+  // Creates a loader of samples of another kind than LoaderOptions::shards: one source, or one for each dataset of a
+  // mixture.
   [[nodiscard]] static Result<std::unique_ptr<Loader>> create(const LoaderOptions& options,
                                                               std::vector<OpenSource> open_sources);
   ~Loader();
@@ -54,13 +55,13 @@ class Loader {
   // for, and the next call waits as long again).
   [[nodiscard]] Result<std::optional<Batch>> next(Clock::time_point deadline = Clock::time_point::max());
 
-  // The same where a batch is ready; nothing where none is, also at the end of a pass. Never waits for a batch or for
-  // the dataset to be opened, and does not count as a wait. Errors: as next(), without timeout and unavailable.
+  // Returns the next batch if it is ready; nullopt if it is not, and at the end of a pass. Never waits for a batch or
+  // for the dataset to be opened, and does not count as a wait. Errors: as next(), without timeout and unavailable.
   [[nodiscard]] Result<std::optional<Batch>> try_next();
 
   // Memory that batches of token ids may be written into, instead of the loader's own.
   struct RingSpace {
-    int64_t buffer_bytes = 0;  // of one batch with all that it carries (loader/packed_batch.h) at most
+    int64_t buffer_bytes = 0;  // most bytes of one batch with all that it carries (loader/packed_batch.h)
     int64_t buffers = 0;
   };
   // How much of it: as much as is good, within the loader's cap, when the caller holds up to `kept` batches at once.
@@ -72,12 +73,12 @@ class Loader {
   [[nodiscard]] Status use_ring(std::shared_ptr<BatchRing> ring);
 
   [[nodiscard]] Result<std::string> state();
-  // The same before it is written: order::serialize_state() makes it that.
+  // The state of state() as a value; order::serialize_state() writes it.
   [[nodiscard]] Result<order::LoaderState> position();
   // The state of a training that has used the batch with this Batch::epoch and Batch::next_position.
   // Errors: invalid_argument (a mixture has no such batch).
   [[nodiscard]] Result<std::string> state_behind(uint64_t epoch, int64_t next_position);
-  // Goes on behind the batches that `state` had counted, at this loader's world size and batch size.
+  // Continues after the batches that `state` has counted, at this loader's world size and batch size.
   // Errors: invalid_argument, naming what differs (dataset, seed, shuffle, packing); those of parse_state.
   [[nodiscard]] Status load_state(std::string_view state);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a Loader is told. Values.
+// The options of a Loader. Values.
 
 #include <chrono>
 #include <cstdint>
@@ -28,9 +28,9 @@ namespace millrace::loader {
 struct SourceContext {
   Metrics& metrics;                  // outlives the source
   std::stop_token stop;              // set when the loader is closed
-  int64_t run_bytes = 0;             // that one SampleRun should ask for at most, where its samples are smaller
-  Activities* activities = nullptr;  // what a source waits for belongs into this list; null: nobody asks
-  int64_t index_bytes = 64 << 20;    // of indexes that it keeps to spare itself reading them again
+  int64_t run_bytes = 0;             // most bytes of one SampleRun, where its samples are smaller
+  Activities* activities = nullptr;  // a source lists here what it waits for; null: nobody asks
+  int64_t index_bytes = 64 << 20;    // most bytes of indexes to keep in memory between reads
 };
 using OpenSource = std::function<Result<std::unique_ptr<order::SampleSource>>(const SourceContext& context)>;
 
@@ -38,10 +38,11 @@ using OpenSource = std::function<Result<std::unique_ptr<order::SampleSource>>(co
 struct MixtureSource {
   std::vector<std::string> shards;
   std::string ids_field;
-  OpenSource open;  // what is read instead of shards
+  OpenSource open;  // opens a source instead of shards
 };
 
-// What fills up the last global batch of an epoch, so that all ranks have equally many batches of equally many rows.
+// The rows that fill up the last global batch of an epoch, so that all ranks have equally many batches of equally many
+// rows.
 enum class FillLast {
   kNothing,  // the batch is dropped, or smaller (drop_last)
   kPadding,  // rows of padding
@@ -50,7 +51,7 @@ enum class FillLast {
 [[nodiscard]] Result<FillLast> parse_fill_last(std::string_view name);  // "", "pad", "repeat"
 std::string_view fill_last_name(FillLast fill);
 
-// What becomes of a row (or sample) that is damaged: missing shards, bytes that are not those of the index, ids out of
+// How a Loader treats a damaged row (or sample): missing shards, bytes that differ from those of the index, ids out of
 // range. A storage that does not answer is an error in any case.
 enum class OnBad {
   kRaise,  // an error of the batch that needs it; the state stays before that batch
@@ -61,7 +62,7 @@ enum class OnBad {
 [[nodiscard]] Result<OnBad> parse_on_bad(std::string_view name);  // "raise", "quarantine"
 std::string_view on_bad_name(OnBad on_bad);
 
-// What becomes of a wait for a batch that takes longer than LoaderOptions::stall.
+// How a Loader reports a wait for a batch that takes longer than LoaderOptions::stall.
 enum class OnStall {
   kWarn,   // a warning names what is waited for, again each time the wait has doubled
   kRaise,  // an error does; the next call waits as long again
@@ -70,10 +71,10 @@ enum class OnStall {
 std::string_view on_stall_name(OnStall on_stall);
 
 struct LoaderOptions {
-  std::vector<std::string> shards;       // as find_shards takes them; or
-  OpenSource open;                       // what is read instead; or
+  std::vector<std::string> shards;       // paths and URLs for find_shards(); or
+  OpenSource open;                       // opens a source instead of shards; or
   std::vector<MixtureSource> sources;    // the datasets of a mixture (docs/format/order.md)
-  std::vector<order::MixPhase> weights;  // of a mixture, by step of a pass, the first at 0
+  std::vector<order::MixPhase> weights;  // in a mixture, by step of a pass, the first at 0
   order::MixEnd mix_end = order::MixEnd::kEndless;
   int64_t batch_size = 0;         // samples (rows when packing) a rank; this or global_batch_size
   int64_t global_batch_size = 0;  // over all ranks
@@ -100,9 +101,9 @@ struct LoaderOptions {
   int threads = 0;           // 0: available_cpus() over the number of local ranks, at most 8
   bool numa = true;          // threads stay on the processors near this rank (base/thread/numa.h)
   std::vector<int> cpus;     // filled in by resolve(): those, where there are some
-  int64_t memory_bytes = 0;  // for read-ahead and batches; 0: 1 GiB or a quarter of the process's budget
+  int64_t memory_bytes = 0;  // memory of read-ahead and batches; 0: 1 GiB or a quarter of the process's budget
   std::string ids_field;     // empty: found from the manifest or the index
-  // What the shards are held against when they are opened. They must agree with each other in any case.
+  // When the shards are opened, they are checked against these two. The shards must agree with each other in any case.
   std::optional<Hash128> tokenizer_hash;
   int64_t vocab_size = 0;  // ids are below it; 0: not checked
   OnBad on_bad = OnBad::kRaise;

@@ -30,18 +30,19 @@ struct PackedBatch {
   std::shared_ptr<void> memory;  // keeps `data` alive
 };
 
-// What of a batch is wanted beside its arrays.
+// Parts of a batch that are wanted besides its arrays.
 struct PackedFields {
   bool sources = false;  // Batch::sources
   bool state = false;    // Batch::epoch and Batch::next_position
 };
 
-// From one array of a batch of `rows` rows to the next.
+// The bytes from one array of a batch of `rows` rows to the next.
 int64_t array_stride(const LoaderOptions& options, int64_t rows);
-// That a packed batch of `rows` rows takes at most.
+// The most bytes that a packed batch of `rows` rows takes.
 int64_t packed_bytes(const LoaderOptions& options, int64_t rows);
 
-// Lays what a batch carries behind its arrays, where its memory has room; else all of it into new memory.
+// Puts the parts that a batch carries after its arrays, if its memory has room for them. Otherwise puts arrays and
+// parts into new memory.
 PackedBatch pack_batch(Batch batch, const LoaderOptions& options, const PackedFields& wanted);
 
 }  // namespace millrace::loader

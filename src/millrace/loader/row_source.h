@@ -21,7 +21,7 @@ namespace millrace::loader {
 struct Row {
   std::string key;
   std::vector<std::pair<std::string, std::string>> fields;  // name, value as typed_value.h has it
-  std::optional<Error> error;                               // what is wrong with this row alone
+  std::optional<Error> error;                               // error of this row alone
 };
 
 // Thread-safe: rows are read by the workers of several loaders at once.
@@ -32,11 +32,11 @@ class RowReader {
     int64_t rows = 0;
   };
   struct Facts {
-    std::string name;      // for messages
-    std::string identity;  // as SampleSource has it
+    std::string name;      // named in messages
+    std::string identity;  // see SampleSource::identity()
     std::vector<RowShard> shards;
-    int64_t bytes = 0;        // of all rows, about; 0: not known
-    int64_t window_rows = 0;  // that are best read together; 0: as many as bytes say
+    int64_t bytes = 0;        // approximate size of all rows; 0: not known
+    int64_t window_rows = 0;  // rows that are best read together; 0: as many as their bytes say
   };
 
   virtual ~RowReader() = default;

@@ -123,8 +123,7 @@ Status add_pattern(const std::string& pattern, const ReadThrough& read_through, 
 Status add_url(const std::string& url, const ReadThrough& read_through, std::vector<Shard>& shards) {
   ASSIGN_OR_RETURN(Location location, open_through(url, read_through));
   // A URL's '?' begins its query.
-  const bool wildcard =
-      url.find_first_of(kWildcards) != std::string::npos && !url.starts_with("http:") && !url.starts_with("https:");
+  const bool wildcard = has_wildcards(url) && !url.starts_with("http:") && !url.starts_with("https:");
   // A file is taken by its name first, so "a[1].tar" needs no escape.
   if (wildcard && !location.storage->stat(location.key)) return add_pattern(url, read_through, shards);
   if (is_packed(url)) return packed(url);
@@ -138,7 +137,7 @@ Status add_url(const std::string& url, const ReadThrough& read_through, std::vec
 Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls, const ReadThrough& read_through) {
   std::vector<Shard> shards;
   for (const std::string& pattern : urls) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(pattern));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_names(pattern));
     for (const std::string& name : names) RETURN_IF_ERROR(add_url(name, read_through, shards));
   }
   return shards;

@@ -18,13 +18,13 @@ namespace millrace::loader {
 
 struct Shard {
   Location location;
-  std::optional<formats::ShardEntry> entry;  // what a manifest or part record says of it
-  Hash128 tokenizer_hash;                    // as these say; zeros when there is none, or it is not known
-  int64_t id_limit = 0;                      // 1 + the tokenizer's largest id; 0 when not known
-  std::string ids_field;                     // as a manifest says; empty when there is none, or it is not known
+  std::optional<formats::ShardEntry> entry;  // the entry in a manifest or part record
+  Hash128 tokenizer_hash;  // from the manifest or part record; zeros: there is none, or it is not known
+  int64_t id_limit = 0;    // 1 + the tokenizer's largest id; 0 when not known
+  std::string ids_field;   // from the manifest; empty when there is none, or it is not known
 };
 
-// What an opened folder or file is read through, such as a cache; empty: as it is.
+// Puts a layer such as a cache in front of an opened folder or file; empty: none.
 using ReadThrough = std::function<Result<Location>(Location)>;
 
 // Braces and globs (storage/glob.h; in byte order) are expanded. Names ending in ".tar" or ".bin" are shards; anything
@@ -39,8 +39,8 @@ using ReadThrough = std::function<Result<Location>(Location)>;
 
 struct StoredIndex {
   formats::ShardIndex index;
-  Hash128 hash;            // of the file
-  int64_t size_bytes = 0;  // of the file
+  Hash128 hash;            // hash of the index file
+  int64_t size_bytes = 0;  // size of the index file
 };
 Location index_location(const Shard& shard);
 // Nothing when there is none. Errors: corruption, unsupported, those of storage.

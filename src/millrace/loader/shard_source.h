@@ -19,25 +19,26 @@
 namespace millrace::loader {
 
 struct ShardSourceOptions {
-  std::string name;       // for messages: what the user typed
+  std::string name;       // named in messages: what the user typed
   std::string ids_field;  // empty: what the manifest or the index names
-  bool needs_ids = true;  // false: samples without token ids are planned too, with any numbers of tokens
+  bool needs_ids = true;  // false: samples may lack token ids, and plans have no token counts
   // true: reads the samples before the damage of a damaged tar without an index, and damaged_shards() lists it. false:
   // such a tar is an error.
   bool keeps_sound_parts = false;
   int64_t index_cache_bytes = 64 << 20;
-  int64_t run_bytes = 8 << 20;  // of neighbouring samples that are read together, or one sample that is larger
-  int threads = 1;              // for checking indexes on a local file system
-  // What made the ids, and 1 + the largest of them, as far as shards say; 0: not checked.
+  int64_t run_bytes = 8 << 20;  // most bytes of neighbouring samples in one read; a larger sample is read alone
+  int threads = 1;              // threads that check indexes on a local file system
+  // The expected tokenizer, and 1 + the largest allowed id; nullopt and 0: not checked. Shards that do not state theirs
+  // pass.
   std::optional<Hash128> tokenizer_hash;
   int64_t vocab_size = 0;
-  Activities* activities = nullptr;  // where openings and reads of indexes are listed; outlives the source
+  Activities* activities = nullptr;  // lists the openings and index reads under way; outlives the source
 };
 
-// Opens what find_shards gave. What a manifest says of a shard is not read again: neither its index nor the shard is
-// opened before a plan needs it. Of other shards the index is read, many at once; a shard without one is read once,
-// here, to build it in memory, and the log says so. `metrics` (read_bytes, read_seconds) must outlive the source.
-// `stop` ends what is under way, also later. Errors: not_found (a shard), corruption (index), cancelled,
+// Opens the shards that find_shards() returned. A shard that a manifest describes is not opened, nor is its index,
+// until a plan needs it. The indexes of other shards are read now, many at once. A shard without an index is read whole
+// to build one in memory; a log line says so. `metrics` (read_bytes, read_seconds) must outlive the source. `stop` ends
+// the opening, and later reads of the source. Errors: not_found (a shard), corruption (index), cancelled,
 // invalid_argument (two tokenizers, or another one than was asked for). With keeps_sound_parts, corruption of all
 // shards is an error.
 [[nodiscard]] Result<std::unique_ptr<order::SampleSource>> open_shard_source(std::vector<Shard> shards,

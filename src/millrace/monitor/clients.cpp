@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NFS: /proc/self/mountstats, as nfs-utils' mountstats reads it. Lustre: llite.*.stats, lines of
 // `name N samples [unit] min max sum`.
+#include "millrace/base/io/file_text.h"
 #include "millrace/monitor/counters.h"
 #include "millrace/monitor/text.h"
 

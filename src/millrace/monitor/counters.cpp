@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "millrace/base/io/file_text.h"
 #include "millrace/monitor/text.h"
 
 namespace millrace::monitor {

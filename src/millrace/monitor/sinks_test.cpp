@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "millrace/base/io/file_text.h"
 #include "millrace/monitor/run.h"
 #include "millrace/monitor/testing.h"
 #include "millrace/monitor/text.h"

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/monitor/text.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
+
+#include "millrace/base/io/file_text.h"
 
 namespace millrace::monitor {
 
@@ -22,18 +21,6 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
 }
 
 }  // namespace
-
-std::optional<std::string> read_text(const std::filesystem::path& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return std::nullopt;
-  std::string text;
-  char piece[16384];
-  ssize_t got = 0;
-  while ((got = read(fd, piece, sizeof(piece))) > 0) text.append(piece, static_cast<size_t>(got));
-  close(fd);
-  if (got < 0) return std::nullopt;
-  return text;
-}
 
 std::optional<double> to_number(std::string_view text) {
   const std::string word(text.substr(0, text.find_first_of(" \n\t:")));

@@ -11,8 +11,6 @@
 
 namespace millrace::monitor {
 
-// The whole file, or nullopt when it cannot be read.
-std::optional<std::string> read_text(const std::filesystem::path& path);
 // The number that the file begins with; nullopt for anything else ("max", "N/A").
 std::optional<double> read_number(const std::filesystem::path& path);
 std::optional<double> to_number(std::string_view text);

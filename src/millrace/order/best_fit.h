@@ -13,9 +13,9 @@ namespace millrace::order {
 // A window's samples in bins. A bin is some consecutive rows: one, or all rows of a sample that is longer than a row,
 // whose last one has room for others.
 struct WindowBins {
-  std::vector<uint32_t> samples;  // of the window, bin after bin, in the order in which they lie in the rows
-  std::vector<uint32_t> ends;     // of each bin in `samples`
-  int64_t rows = 0;               // of all bins
+  std::vector<uint32_t> samples;  // the window's samples, bin after bin, in their order in the rows
+  std::vector<uint32_t> ends;     // end of each bin in `samples`
+  int64_t rows = 0;               // rows of all bins together
 };
 // `lengths[i]` is the token count of sample i; samples without tokens are in no bin. REQUIRES: seq_len >= 1.
 WindowBins best_fit(std::span<const uint32_t> lengths, int64_t seq_len);

@@ -35,7 +35,7 @@ enum class MixEnd {
 [[nodiscard]] Result<MixEnd> parse_mix_end(std::string_view name);  // "first_empty", "all_empty", "endless"
 std::string_view mix_end_name(MixEnd end);
 
-// Where one dataset of a mixture stands.
+// The position of one dataset of a mixture.
 struct MixCursor {
   uint64_t epoch = 0;
   int64_t position = 0;  // the next unit of that epoch
@@ -128,11 +128,11 @@ struct MixtureState {
     bool operator==(const Source&) const = default;
   };
   uint64_t pass = 0;
-  MixState mix;  // of that pass
+  MixState mix;  // state of the mixture in that pass
   std::vector<Source> sources;
   std::vector<SkippedSteps> skipped;
-  std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
-  std::vector<DamagedShard> damaged_shards;  // of the dataset, when the state was written
+  std::vector<QuarantinedUnit> quarantined;  // damaged units that this rank has met
+  std::vector<DamagedShard> damaged_shards;  // damaged shards of the dataset when the state was written
   bool operator==(const MixtureState&) const = default;
 };
 // Which epoch of a dataset's order is epoch `epoch` of a pass: passes share none. REQUIRES: both are below 2^32.
@@ -140,7 +140,7 @@ constexpr uint64_t order_epoch(uint64_t pass, uint64_t epoch) {
   return pass << 32 | epoch;
 }
 
-// Where a loader stands: in the order of one dataset, or in a mixture.
+// The position of a loader: in the order of one dataset, or in a mixture.
 using LoaderState = std::variant<OrderState, MixtureState>;
 std::string serialize_state(const LoaderState& state);
 // Errors: invalid_argument (not a state; what Mixture::create refuses), unsupported (a newer version).

@@ -36,7 +36,7 @@ struct Window {
   int64_t shard = 0;
   int64_t first = 0;  // sample number in the shard
   int64_t samples = 0;
-  int64_t tokens = 0;  // of these samples; 0 when lengths are unknown (then packing is impossible)
+  int64_t tokens = 0;  // tokens of these samples; 0 when lengths are unknown (then packing is impossible)
   int64_t rows = 0;    // into which best_fit() packs them; 0 otherwise
   bool operator==(const Window&) const = default;
 };
@@ -62,8 +62,8 @@ struct OrderOptions {
 // fewer than 4 windows.
 OrderOptions resolve_options(const OrderOptions& options, int64_t samples, int64_t tokens);
 
-// The same for samples of any kind, by their bytes: windows of about 1 MiB, blocks of about 8 MiB and lanes that hold
-// 256 MiB together at most; 512 samples a block when `bytes` is 0.
+// Fills the zeros for samples of any kind, by their bytes: windows of about 1 MiB, blocks of about 8 MiB and lanes that
+// hold 256 MiB together at most; 512 samples a block when `bytes` is 0.
 // A `window_hint` above 0 is the size of a window, and each is a block.
 OrderOptions resolve_options_by_bytes(const OrderOptions& options, int64_t samples, int64_t bytes,
                                       int64_t window_hint = 0);
@@ -84,7 +84,7 @@ class WindowTable {
   // The token counts of a shard's windows, to be filled; 0 before. Several threads may fill different shards at once.
   // REQUIRES: created with lengths.
   std::span<int64_t> shard_tokens(int64_t shard);
-  // The same of the rows. REQUIRES: created with rows.
+  // The row counts of a shard's windows, to be filled in the same way. REQUIRES: created with rows.
   std::span<int64_t> shard_rows(int64_t shard);
 
  private:
@@ -93,8 +93,8 @@ class WindowTable {
   int64_t window_samples_ = 1;
   std::vector<int64_t> shard_samples_;
   std::vector<int64_t> first_windows_;  // number of each shard's first window, and of all windows
-  std::vector<int64_t> tokens_;         // of each window; empty without lengths
-  std::vector<int64_t> rows_;           // of each window; empty without rows
+  std::vector<int64_t> tokens_;         // tokens of each window; empty without lengths
+  std::vector<int64_t> rows_;           // rows of each window; empty without rows
 };
 
 class EpochOrder {
@@ -118,9 +118,9 @@ class EpochOrder {
   // Takes time in proportion to the lanes once some have ended. REQUIRES: 0 <= position < units().
   Place place(int64_t position) const;
 
-  // What is read in place of a damaged unit, attempt 0 first: eight units of the same block, of each of three blocks
-  // that follow it in the lane, and of other lanes; then the others of its block. Nothing once all were tried. The same
-  // at every world size. Of a full permutation: up to 128 units that follow it, the first following the last.
+  // The unit that is read in place of a damaged one, attempt 0 first: eight units of the same block, of each of three
+  // blocks that follow it in the lane, and of other lanes; then the others of its block. nullopt once all were tried.
+  // The same at every world size. Of a full permutation: up to 128 units that follow it, the first following the last.
   std::optional<Place> replacement(const Place& damaged, int64_t attempt) const;
   static constexpr int64_t kReplacementsInBlock = 8;
 
@@ -129,7 +129,7 @@ class EpochOrder {
     int64_t samples = 0;
     int64_t tokens = 0;
     int64_t units = 0;
-    int64_t first_row = 0;  // of the block in its lane
+    int64_t first_row = 0;  // number in the lane of the block's first row
   };
   int64_t blocks(int64_t lane) const {
     return full_ ? units_ : static_cast<int64_t>(lane_blocks_[static_cast<size_t>(lane)].size());
@@ -154,7 +154,7 @@ class EpochOrder {
   struct Segment {
     int64_t row = 0;             // the first
     int64_t begin = 0, end = 0;  // positions
-    std::vector<int64_t> lanes;  // those that have units, ascending
+    std::vector<int64_t> lanes;  // lanes that have units, ascending
   };
   friend std::vector<int64_t> rank_positions(const EpochOrder& order, int64_t begin, int64_t count, int64_t rank,
                                              int64_t world);
@@ -211,8 +211,8 @@ struct OrderState {
   OrderOptions options;
   std::string source;  // SampleSource::identity() of the dataset
   std::vector<SkippedSteps> skipped;
-  std::vector<QuarantinedUnit> quarantined;  // those that this rank has met
-  std::vector<DamagedShard> damaged_shards;  // of the dataset, when the state was written
+  std::vector<QuarantinedUnit> quarantined;  // damaged units that this rank has met
+  std::vector<DamagedShard> damaged_shards;  // damaged shards of the dataset when the state was written
   bool operator==(const OrderState&) const = default;
 };
 std::string serialize_state(const OrderState& state);

@@ -11,7 +11,7 @@
 
 namespace millrace::order {
 
-// Where a reader is.
+// The position of a reader.
 struct PassPosition {
   int64_t number = 0;    // its pass, counted from 0
   bool is_over = false;  // all batches of that pass were given
@@ -20,7 +20,7 @@ struct PassPosition {
 // open.
 using AskPosition = std::function<PassPosition()>;
 
-// What the next `for` does, for a worker process.
+// How the next `for` of a worker process begins.
 struct NextStart {
   std::optional<int64_t> number;  // the pass to begin; empty: continue
   int64_t moves = 0;              // how often the loader was repositioned
@@ -51,7 +51,7 @@ class PassMachine {
   // next() has reported the end of the pass.
   void ended() { is_ended_ = true; }
 
-  // What follows.
+  // The passes that follow.
 
   // A `for` begins.
   std::optional<int64_t> for_begins(const AskPosition& where);

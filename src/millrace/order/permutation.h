@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A permutation of [0, n) that is computed number by number, without a table: a Feistel network over the smallest
-// domain of 4^b numbers that holds n, walked on until it comes back into [0, n). docs/format/order.md ("Full") defines
-// it to the bit. A value; thread-safe.
+// A permutation of [0, n), computed number by number without a table. A Feistel network permutes the smallest domain of
+// 4^b numbers that holds n; it is applied again until the result is below n. docs/format/order.md ("Full") defines it
+// to the bit. A value; thread-safe.
 
 #include <array>
 #include <cstdint>
@@ -15,11 +15,11 @@ class Permutation {
   // REQUIRES: size >= 1.
   Permutation(int64_t size, uint64_t seed, uint64_t epoch);
   int64_t size() const { return static_cast<int64_t>(size_); }
-  // Some hundred nanoseconds. REQUIRES: 0 <= i < size().
+  // Takes a few hundred nanoseconds. REQUIRES: 0 <= i < size().
   int64_t at(int64_t i) const;
 
  private:
-  static constexpr int kRounds = 8;  // four are pseudorandom for a random function; small domains need more
+  static constexpr int kRounds = 8;  // four rounds suffice for random round functions; small domains need more
   uint64_t size_;
   int half_bits_ = 1;
   std::array<uint64_t, kRounds> keys_;

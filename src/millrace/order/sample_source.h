@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a dataset is to the loader: shards of samples that can be counted, planned by windows and read by runs. Token
-// ids and their lengths are optional parts. Shard folders implement it in loader/, robot datasets in their own room.
-// Thread-safe; runs of one source may be read on many threads at once.
+// The loader's interface to a dataset: shards of samples that can be counted, planned by windows and read by runs.
+// Token ids and their lengths are optional parts. Shard folders implement it in loader/, robot datasets in their own
+// room. Thread-safe; runs of one source may be read on many threads at once.
 
 #include <cstdint>
 #include <functional>
@@ -69,8 +69,8 @@ class SampleRun {
   [[nodiscard]] virtual Status visit(const Visit& visit) = 0;
 };
 
-// What a loader of samples of any kind keeps of one in memory: its key, and name and data of each field that it takes,
-// with at most so much beside them.
+// A loader of samples of any kind keeps the key of a sample in memory, and the name and data of each field that it
+// takes. Beside these it takes at most kRecordBytes for a sample and kRecordFieldBytes for a field.
 inline constexpr int64_t kRecordBytes = 16;
 inline constexpr int64_t kRecordFieldBytes = 24;
 
@@ -84,7 +84,7 @@ struct SamplePlan {
 
 // How the samples of a source hold token ids.
 struct TokenIds {
-  std::string_view field;      // of a sample, that holds them
+  std::string_view field;      // field of a sample that holds them
   std::string_view tokenizer;  // the hash of the tokenizer that made them; empty when it is unknown
 };
 

@@ -10,7 +10,8 @@
 
 namespace millrace::order {
 
-// The steps of `epoch` (of a mixture: pass) whose first position (of a mixture: whose number) is in [begin, end).
+// The steps of `epoch` whose first position is in [begin, end). In a mixture: the steps of pass `epoch` whose number is
+// in [begin, end).
 struct SkippedSteps {
   uint64_t epoch = 0;
   int64_t begin = 0;

@@ -6,6 +6,7 @@
 #include <array>
 #include <optional>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/pcluster/check.h"
 
 namespace millrace::pcluster {
@@ -187,13 +188,12 @@ std::optional<double> stated_rate(const yaml::Document& document, int64_t line) 
       size_t end = at;
       while (end > 0 && comment.text[end - 1] == ' ') --end;
       size_t begin = end;
-      while (begin > 0 && (std::isdigit(static_cast<unsigned char>(comment.text[begin - 1])) ||
-                           comment.text[begin - 1] == '.' || comment.text[begin - 1] == ','))
+      while (begin > 0 &&
+             (is_digit(comment.text[begin - 1]) || comment.text[begin - 1] == '.' || comment.text[begin - 1] == ','))
         --begin;
       std::string number = comment.text.substr(begin, end - begin);
       number.erase(std::remove(number.begin(), number.end(), ','), number.end());
-      if (!number.empty() && std::isdigit(static_cast<unsigned char>(number[0])))
-        return std::strtod(number.c_str(), nullptr) * factor;
+      if (!number.empty() && is_digit(number[0])) return std::strtod(number.c_str(), nullptr) * factor;
     }
   }
   return std::nullopt;

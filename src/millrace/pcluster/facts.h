@@ -18,16 +18,16 @@ namespace millrace::pcluster {
 struct ReservationFacts {
   std::optional<int64_t> count;  // instances
   bool capacity_block = false;   // else on demand
-  std::string zone;              // empty: not known, as below
+  std::string zone;              // empty: unknown, as in all texts below
   std::string instance_type;
   std::optional<double> hours;       // a block's length
   std::optional<int64_t> available;  // instances that can be launched now
-  std::string interconnect;          // "ok", "impaired"; of a block of an UltraServer
+  std::string interconnect;          // capacity blocks of UltraServers only: "ok", "impaired"
   std::string platform;              // "Linux/UNIX", "Red Hat Enterprise Linux"
 };
 
 struct SubnetFacts {
-  std::optional<int64_t> prefix;  // 20 of a /20
+  std::optional<int64_t> prefix;  // prefix length: 20 for a /20
   std::string zone;
   std::optional<bool> is_public;
 };
@@ -36,7 +36,7 @@ struct Facts {
   std::string cluster_name;
   std::map<std::string, ReservationFacts, std::less<>> reservations;  // by id
   std::map<std::string, SubnetFacts, std::less<>> subnets;            // by id
-  std::map<std::string, bool, std::less<>> security_groups;           // by id: lets all traffic to itself through
+  std::map<std::string, bool, std::less<>> security_groups;           // by id: allows all traffic within itself
   std::map<std::string, std::string, std::less<>> buckets;            // by name: region
   std::map<std::string, std::vector<std::string>, std::less<>> launch_templates;  // by id: the properties they set
   std::string key_type;                                                           // of the SSH key: "rsa", "ed25519"

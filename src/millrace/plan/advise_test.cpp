@@ -119,7 +119,8 @@ TEST(PlanPartitions, FilesAreChecked) {
        R"({"partitions": [{"name": "a", "gpu": "t4", "gpus_per_node": 4, "nodes": -1}]})",
        R"({"partitions": [{"name": "a", "gpu": "t4", "gpus_per_node": 4, "nodes": 2, "free_gpus": [1]}]})",
        R"({"partitions": [{"name": "a", "gpu": "t4", "gpus_per_node": 4, "nodes": 2, "releases": [{"node": 2, "after_hours": 1, "gpus": 1}]}]})",
-       R"({"partitions": [{"name": "a", "gpu": "t4", "gpus_per_node": 4, "nodes": 2, "max_hours": "x"}]})"}) {
+       R"({"partitions": [{"name": "a", "gpu": "t4", "gpus_per_node": 4, "nodes": 2, "max_hours": "x"}]})",
+       R"({"partitions": [{"name": "a", "gpu": "t4", "gpus_per_node": 4, "nodes": 2, "max_hours": 0}]})"}) {
     EXPECT_FALSE(parse_partitions(bad)) << bad;
   }
 }

@@ -126,10 +126,9 @@ struct SliceName {
 // "h100_1g.12gb", "h100-nvl:1g.12gb"
 std::optional<SliceName> slice_name(std::string_view name) {
   const size_t g = name.find("g.");
-  if (g == std::string_view::npos || g == 0 || std::isdigit(static_cast<unsigned char>(name[g - 1])) == 0)
-    return std::nullopt;
+  if (g == std::string_view::npos || g == 0 || !is_digit(name[g - 1])) return std::nullopt;
   double gigabytes = 0;
-  for (size_t i = g + 2; i < name.size() && std::isdigit(static_cast<unsigned char>(name[i])) != 0; ++i) {
+  for (size_t i = g + 2; i < name.size() && is_digit(name[i]); ++i) {
     gigabytes = gigabytes * 10 + (name[i] - '0');
   }
   if (gigabytes <= 0) return std::nullopt;

@@ -50,7 +50,9 @@ void add_gpu_terms(const Gpu& gpu, Why& why) {
 
 Range sample_time(const EtaOptions& options, Why& why) {
   if (options.sample_s > 0) {
-    const Range here{options.sample_s * (1 - options.tolerance), options.sample_s * (1 + options.tolerance)};
+    const double shared = options.sample_s / static_cast<double>(options.model_parallel);
+    const Range here{shared * (1 - options.tolerance), shared * (1 + options.tolerance)};
+    if (options.model_parallel > 1) why.formulas.emplace_back("t_sample = measured / GPUs of a copy");
     why.terms.push_back({"measured t_sample", Range::point(options.sample_s), "s", kGiven});
     why.terms.push_back({"tolerance", Range::point(options.tolerance), "of the measurement, both ways",
                          options.tolerance == 0.1 ? "Millrace's own choice" : kGiven});

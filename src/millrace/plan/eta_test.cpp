@@ -62,6 +62,10 @@ TEST(PlanEta, FromTheModelsSize) {
                            .utilisation = {0.4, 0.5}};
   EXPECT_NEAR(plan_of(options).sample_s.high, 6 * 70e9 * 4096 / (989e12 * 0.4 * 8), 1e-9);
   EXPECT_LT(plan_of(options).sample_s.low, plan_of(options).sample_s.high);
+  // The measurement of one GPU that is the same.
+  EtaOptions measured{.steps = 1, .gpus = 8, .model_parallel = 8, .tolerance = 0};
+  measured.sample_s = 6 * 70e9 * 4096 / (989e12 * 0.4);
+  EXPECT_NEAR(plan_of(measured).sample_s.high, plan_of(options).sample_s.high, 1e-9);
 }
 
 TEST(PlanEta, OtherGpusByTheRoofline) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Jobs that share nodes: by GPUs, CPUs, memory and local disk together. Best-fit decreasing, then branch and bound for
-// fewer nodes; small cases are exact. Pure functions.
+// Packs jobs onto shared nodes by GPUs, CPUs, memory and local disk together. Best-fit decreasing, then branch and
+// bound for fewer nodes; small cases are exact. Pure functions.
 
 #include <cstdint>
 #include <string>
@@ -24,13 +24,13 @@ struct Resources {
 
 struct PackJob {
   std::string name;
-  Resources needs;    // a 0 of CPUs, memory or disk: the share of the job's GPUs in the node
-  int64_t count = 1;  // such jobs
+  Resources needs;    // 0 CPUs, memory or disk: a share in proportion to the job's GPUs
+  int64_t count = 1;  // number of such jobs
 };
 
 struct PackOptions {
   Resources node;
-  std::string gpu_type;  // of the sbatch flags; empty: untyped
+  std::string gpu_type;  // GPU type in the sbatch flags; empty: no type
   int64_t nodes = 0;     // available; 0: as many as needed
   std::vector<PackJob> jobs;
   bool whole_nodes = false;  // --exclusive, JobExclusiveAllocation, OverSubscribe=EXCLUSIVE: one job a node
@@ -43,12 +43,12 @@ struct PackedNode {
 
 struct PackPlan {
   std::vector<PackJob> jobs;        // with shares filled in
-  std::vector<std::string> sbatch;  // flags of each
+  std::vector<std::string> sbatch;  // sbatch flags of each job
   std::vector<PackedNode> nodes;
   std::vector<size_t> unplaced;  // one index for each job that found no room
   int64_t needed = 0;            // nodes that would hold all jobs
-  int64_t fewest = 0;            // no plan can do with less
-  bool proven = false;           // nor with less than `needed`
+  int64_t fewest = 0;            // lower bound: every plan needs at least this many nodes
+  bool proven = false;           // true: no plan needs fewer than `needed`
   Why why;
 };
 // Errors: invalid_argument (no node, a job without needs, one that fits no empty node, more than 10,000 jobs).

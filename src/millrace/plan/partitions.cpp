@@ -89,6 +89,7 @@ Result<Partition> partition_of(const Json& entry, size_t number) {
       !read_number(entry, "usd_per_gpu_hour", partition.usd_per_gpu_hour)) {
     return wrong("counts and prices are numbers of 0 or more");
   }
+  if (hours && *hours <= 0) return wrong("\"max_hours\" is above 0");
   if (!read_releases(entry, partition)) return wrong("\"releases\" have \"node\", \"after_hours\" and \"gpus\"");
   if (hours) partition.max_time_s = *hours * 3600;
   return partition;

@@ -53,6 +53,11 @@ using NamesEntry = std::vector<std::tuple<int64_t, bool, std::vector<std::string
 struct PySaver {
   std::unique_ptr<Saver> saver;
   bool is_capped = false;  // its saves may take as long as the writing (memory_bytes)
+
+  ~PySaver() {
+    const GilRelease release;
+    saver.reset();
+  }
   Saver& get() {
     if (!saver) raise(Error(ErrorCode::kCancelled, "the saver is closed"));
     return *saver;
@@ -581,6 +586,16 @@ void register_checkpoint(nb::module_& m) {
             without_gil([&] { return saver.commit(step, std::move(state)); });
           },
           nb::arg("step"), nb::arg("state"), "Rank 0: commits a step whose parts were all saved by save_part().")
+      .def(
+          "abandon",
+          [](PySaver& self, int64_t step, const std::string& cause) {
+            Saver& saver = self.get();
+            without_gil([&] {
+              saver.abandon(step, Error(ErrorCode::kInvalidArgument, cause));
+              return Status();
+            });
+          },
+          nb::arg("step"), nb::arg("cause"), "Tells the other ranks that this one cannot save the step, and why.")
       .def(
           "continue_from",
           [](PySaver& self, const std::optional<LineEntry>& line) {

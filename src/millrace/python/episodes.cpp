@@ -275,7 +275,14 @@ void register_classes(nb::module_& m) {
            "copy.\n\n"
            "Raises: IndexError (the episode does not have these rows), millrace.CorruptionError.")
       .def_prop_ro("path", &PyEpisodes::path)
-      .def_prop_ro("names", &PyEpisodes::names, "Of each episode, below the dataset's folder, without the ending.")
+      .def_prop_ro(
+          "names",
+          [](const PyEpisodes& self) {
+            nb::typed<nb::list, nb::str> names;
+            for (const std::string& name : self.names()) names.append(path_text(name));
+            return names;
+          },
+          "Of each episode, below the dataset's folder, without the ending.")
       .def_prop_ro(
           "lengths", [](const PyEpisodes& self) { return self.read_lengths(nb::none()); }, nb::rv_policy::move,
           nb::sig("def lengths(self) -> numpy.typing.NDArray[numpy.int64]"),

@@ -59,15 +59,20 @@ PythonClass class_of(const Error& error) {
 
 }  // namespace
 
+nb::str message_text(std::string_view text) {
+  return nb::steal<nb::str>(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
+
 void raise(const Error& error) {
   const PythonClass python = class_of(error);
-  const std::string text = error.to_string();
+  const nb::str text = message_text(error.to_string());
   if (python.default_errno != 0) {
     const int number = error.sys_errno() != 0 ? error.sys_errno() : python.default_errno;
-    const nb::object arguments = nb::make_tuple(number, nb::str(text.data(), text.size()));
+    const nb::object arguments = nb::make_tuple(number, text);
     PyErr_SetObject(python.type, arguments.ptr());
   } else {
-    PyErr_SetString(python.type, text.c_str());
+    PyErr_SetObject(python.type, text.ptr());
   }
   throw nb::python_error();
 }

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "millrace/base/status.h"
@@ -41,6 +42,9 @@ inline constexpr std::chrono::milliseconds kSignalPoll{50};
 
 // Raises KeyboardInterrupt (or what a handler raised) when a signal arrived. REQUIRES: the GIL.
 void check_signals();
+
+// `text` for people; bytes that are not UTF-8 are shown as \xff.
+nb::str message_text(std::string_view text);
 
 void register_errors(nb::module_& m);
 void register_tokenizer(nb::module_& m);

@@ -82,6 +82,11 @@ PyFeed::PyFeed(const PathArg& url, FeedOptions options) : object_(url.text) {
       [&] { return Feed::open(object_.location(), std::move(options), object_.stop()); });
 }
 
+PyFeed::~PyFeed() {
+  const GilRelease release;
+  feed_.reset();
+}
+
 nb::dict PyFeed::read(const std::vector<int64_t>& rows) const {
   const auto arrays = feed_->arrays();
   std::vector<std::shared_ptr<std::byte[]>> memory;  // not cleared first: pictures are large

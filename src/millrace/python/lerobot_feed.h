@@ -14,6 +14,9 @@ namespace millrace::python {
 class PyFeed {
  public:
   PyFeed(const PathArg& url, lerobot::FeedOptions options);
+  ~PyFeed();
+  PyFeed(const PyFeed&) = delete;
+  PyFeed& operator=(const PyFeed&) = delete;
   nb::dict read(const std::vector<int64_t>& rows) const;
 
   const lerobot::Feed& feed() const { return *feed_; }

@@ -23,7 +23,7 @@ void set_python_log(nb::object callable) {
     sink = [kept](LogLevel level, std::string_view line) {
       nb::gil_scoped_acquire gil;
       try {
-        (*kept)(std::string(log_level_name(level)), std::string(line));
+        (*kept)(message_text(log_level_name(level)), message_text(line));
       } catch (nb::python_error& error) {
         error.discard_as_unraisable("millrace log");
       }

@@ -16,6 +16,7 @@
 #include "millrace/cache/cached_storage.h"
 #include "millrace/loader/user_folder.h"
 #include "millrace/python/interruptible.h"
+#include "millrace/python/path_arg.h"
 #include "millrace/python/stoppable_object.h"
 #include "millrace/storage/url.h"
 
@@ -30,7 +31,7 @@ using ConstBuffer = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::de
 class PyReader {
  public:
   // `cache`: the directory of the node's cache; empty: none.
-  PyReader(const std::string& url, const std::string& cache, const std::string& cache_bytes) : object_(url) {
+  PyReader(const PathArg& url, const std::string& cache, const std::string& cache_bytes) : object_(url.text) {
     const Location& at = object_.location();
     storage_ = at.storage;
     if (!cache.empty() && !cache::lies_on_this_node(at)) {
@@ -40,6 +41,11 @@ class PyReader {
       storage_ = cache::make_cached_storage(storage_, std::move(opened), {.stop = object_.stop()});
     }
     reader_ = object_.run<std::unique_ptr<RandomReader>>([&] { return storage_->open_read(at.object_key()); });
+  }
+  ~PyReader() {
+    const GilRelease release;
+    reader_.reset();
+    storage_.reset();
   }
   int64_t read_into(int64_t offset, const Buffer& out) {
     if (offset < 0) throw nb::value_error("offset: it is negative");
@@ -137,12 +143,13 @@ class PyReader {
 // An object being written from its beginning to its end; it shows once it is committed, and never when it is not.
 class PyWriter {
  public:
-  PyWriter(const std::string& url, bool exclusive) : object_(url) {
+  PyWriter(const PathArg& url, bool exclusive) : object_(url.text) {
     const Location& at = object_.location();
     const auto condition = exclusive ? WriteOptions::Condition::kIfAbsent : WriteOptions::Condition::kReplace;
     writer_ = object_.run<std::unique_ptr<Writer>>(
         [&] { return at.storage->open_write(at.object_key(), {.condition = condition}); });
   }
+  ~PyWriter() { discard(); }
   void append(const ConstBuffer& data) {
     object_.run<void>([&] {
       MutexLock lock(mutex_);
@@ -174,8 +181,8 @@ class PyWriter {
 
 void register_objects(nb::module_& m) {
   nb::class_<PyReader>(m, "ObjectReader", "An object that is open for reading; use millrace.open.")
-      .def(nb::init<const std::string&, const std::string&, const std::string&>(), nb::arg("url"),
-           nb::arg("cache") = "", nb::arg("cache_bytes") = "0")
+      .def(nb::init<const PathArg&, const std::string&, const std::string&>(), nb::arg("url"), nb::arg("cache") = "",
+           nb::arg("cache_bytes") = "0")
       .def("read_into", &PyReader::read_into,
            nb::sig("def read_into(self, offset: int, out: bytearray | memoryview) -> int"), nb::arg("offset"),
            nb::arg("out"), "Fills `out` from `offset` on; answers how many bytes there were.")
@@ -187,7 +194,7 @@ void register_objects(nb::module_& m) {
       .def_prop_ro("size", &PyReader::size, "Bytes of the object.")
       .def_prop_ro("version", &PyReader::version, "What the storage calls this content.");
   nb::class_<PyWriter>(m, "ObjectWriter", "An object that is being written; use millrace.fsspec.")
-      .def(nb::init<const std::string&, bool>(), nb::arg("url"), nb::arg("exclusive") = false)
+      .def(nb::init<const PathArg&, bool>(), nb::arg("url"), nb::arg("exclusive") = false)
       .def("append", &PyWriter::append, nb::sig("def append(self, data: bytes | bytearray | memoryview) -> None"),
            nb::arg("data"))
       .def("commit", &PyWriter::commit, "Makes the object visible, all at once.")

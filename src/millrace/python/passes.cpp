@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <stdexcept>
 #include <utility>
 
 #include "millrace/order/pass_machine.h"
@@ -32,8 +33,10 @@ StartTuple next_start(const PassMachine& self, const nb::callable& where) {
 
 std::optional<int64_t> pass_of_worker(const StartTuple& start, const StartTuple& last, bool is_endless,
                                       const nb::callable& where) {
-  return unwrap(
-      order::pass_of_worker({start.first, start.second}, {last.first, last.second}, is_endless, asking(where)));
+  const auto number =
+      order::pass_of_worker({start.first, start.second}, {last.first, last.second}, is_endless, asking(where));
+  if (!number) throw std::runtime_error(number.error().message());  // RuntimeError
+  return *number;
 }
 
 }  // namespace
@@ -65,7 +68,9 @@ void register_passes(nb::module_& m) {
       .def_prop_ro("is_touched", &PassMachine::is_touched)
       .def_prop_ro("moves", &PassMachine::moves);
   m.def("pass_of_worker", &pass_of_worker, nb::arg("start"), nb::arg("last"), nb::arg("is_endless"), nb::arg("where"),
-        "The pass that a worker of a DataLoader begins; None: it continues.");
+        "The pass that a worker of a DataLoader begins; None: it continues. Raises RuntimeError (workers have begun "
+        "with an "
+        "endless loader before).");
 }
 
 }  // namespace millrace::python

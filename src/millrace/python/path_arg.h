@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Paths and URLs as users give them: a str or anything with __fspath__.
+// Paths and URLs as users give them: a str or anything with __fspath__ that gives one. As with os.fsencode(), lone
+// surrogates of a str stand for bytes that are not UTF-8.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -9,6 +10,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -18,6 +20,11 @@ namespace millrace::python {
 struct PathArg {
   std::string text;
 };
+// A path as os.fsdecode() gives it: bytes that are not UTF-8 become lone surrogates.
+inline nanobind::str path_text(std::string_view path) {
+  return nanobind::steal<nanobind::str>(
+      PyUnicode_DecodeUTF8(path.data(), static_cast<Py_ssize_t>(path.size()), "surrogateescape"));
+}
 using OneOrManyPaths = std::variant<PathArg, std::vector<PathArg>>;
 
 inline std::vector<std::string> to_paths(OneOrManyPaths given) {
@@ -35,18 +42,15 @@ template <>
 struct type_caster<millrace::python::PathArg> {
   NB_TYPE_CASTER(millrace::python::PathArg, const_name("str | os.PathLike[str]"))
 
-  bool from_python(handle source, uint8_t flags, cleanup_list* cleanup) noexcept {
-    make_caster<std::string> text;
-    if (PyUnicode_Check(source.ptr())) {
-      if (!text.from_python(source, flags, cleanup)) return false;
-    } else {
-      const object path = steal(PyOS_FSPath(source.ptr()));  // a str, bytes, or an error
-      if (!path.is_valid() || !text.from_python(path, flags, cleanup)) {
-        PyErr_Clear();
-        return false;
-      }
+  bool from_python(handle source, uint8_t /*flags*/, cleanup_list* /*cleanup*/) noexcept {
+    const object path = steal(PyOS_FSPath(source.ptr()));  // a str, bytes, or an error
+    const bool is_text = path.is_valid() && PyUnicode_Check(path.ptr());
+    const object bytes = is_text ? steal(PyUnicode_AsEncodedString(path.ptr(), "utf-8", "surrogateescape")) : object();
+    if (!bytes.is_valid()) {
+      PyErr_Clear();
+      return false;
     }
-    value.text = std::move(text.value);
+    value.text.assign(PyBytes_AS_STRING(bytes.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(bytes.ptr())));
     return true;
   }
 };

@@ -206,7 +206,7 @@ void register_prepare(nb::module_& m) {
       "    dedup: leave out texts that came before in the task.\n"
       "    min_bytes, max_bytes, min_tokens, max_tokens: leave out documents of another length; a max of 0 is none.\n"
       "    json_as_text: lines or paragraphs of JSON are meant, instead of being an error.\n"
-      "    max_invalid: refuse a file with more ill-formed UTF-8 sequences a byte than this; 1 takes any.\n"
+      "    max_invalid: refuse a file with more ill-formed UTF-8 sequences per byte than this; 1 takes any.\n"
       "    replace: write a finished task again when its inputs are others now, instead of raising.\n"
       "    dry_run: write no file, and estimate the output from a sample.\n"
       "Returns: a dict: documents, tokens, input_bytes, output_bytes, shards, seconds, cpu_seconds, ...; of a dry run\n"

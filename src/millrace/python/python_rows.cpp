@@ -101,7 +101,7 @@ std::vector<std::string> find_files(const std::vector<std::string>& patterns) {
   return without_gil([&]() -> Result<std::vector<std::string>> {
     std::vector<std::string> files;
     for (const std::string& given : patterns) {
-      ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(given));
+      ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_names(given));
       for (const std::string& name : names) {
         ASSIGN_OR_RETURN(const std::vector<Match> matches, find_matches(name));
         if (matches.empty()) return fail(ErrorCode::kNotFound, "{}: no such file", name);

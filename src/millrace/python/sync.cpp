@@ -151,7 +151,7 @@ TransferResult sync_py(const PathArg& source, const PathArg& target, const Rules
 
 ListEntry entry_dict(const sync::LsEntry& entry) {
   ListEntry d;
-  d["path"] = entry.path;
+  d["path"] = path_text(entry.path);
   d["type"] = entry.is_folder ? "folder" : entry.kind == sync::Entry::Kind::kFile ? "object" : "other";
   d["size"] = entry.info.size;
   d["modified"] = entry.info.modified.as_seconds();
@@ -167,6 +167,10 @@ class PyListing {
     options.filter = filter_of(filters);
     listing_ = interruptible<std::unique_ptr<sync::Listing>>(
         [&](std::stop_token) { return sync::Listing::open(url, options, stop_.get_token()); });
+  }
+  ~PyListing() {
+    const GilRelease release;
+    listing_.reset();
   }
   ListEntry next() {
     if (ahead_.empty()) fetch();
@@ -234,7 +238,9 @@ VerifyResult verify_py(const PathArg& source, const PathArg& target, const Rules
   d["bytes"] = report.bytes;
   d["same"] = report.same;
   d["extra"] = report.extra;
-  d["differences"] = differences;
+  nb::list paths;
+  for (const std::string& path : differences) paths.append(path_text(path));
+  d["differences"] = paths;
   return d;
 }
 
@@ -277,7 +283,7 @@ void register_sync(nb::module_& m) {
       "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
       "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
       "    posix: owner, mode and times go along.\n"
-      "    records: keep hashes below .millrace/ at the target.\n"
+      "    records: store hashes in .millrace/ at the target.\n"
       "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
       "    headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of\n"
       "        objects in s3://, instead of the source's, or of the type by a file's name.\n"
@@ -302,7 +308,7 @@ void register_sync(nb::module_& m) {
         "    filters, follow_links, posix, records, memory_bytes, headers, metadata, tags: as of cp.\n"
         "    delete: at the end, delete from the target what the source does not have; never after an error, nor when\n"
         "        the source has no files.\n"
-        "    max_delete: delete no file when there would be more than this.\n"
+        "    max_delete: delete nothing if more files than this would be deleted.\n"
         "    compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or "
         "'size'.\n"
         "Returns, raises: as cp; ValueError when a requested deletion was refused.");

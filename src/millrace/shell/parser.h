@@ -53,6 +53,7 @@ class Parser {
   void read_list(Block& block);
   bool read_separator(Block& block, size_t list_begin);
   Statement read_statement();
+  void skip_coproc();
   void read_compound(Statement& statement, std::string_view keyword);
   void read_if(Statement& statement);
   void read_for(Statement& statement);

@@ -28,6 +28,7 @@ bool is_one_of(std::string_view words, std::string_view word) {
 }
 
 constexpr std::string_view kClosers = "|then|fi|do|done|else|elif|esac|}|";
+constexpr std::string_view kCompounds = "|if|while|until|for|select|case|function|{|[[|((|";
 constexpr std::string_view kDeclarations = "|export|declare|local|readonly|typeset|";
 // Longest first.
 constexpr std::array<std::string_view, 12> kRedirects = {"&>>", "<<<", "<<-", "<<", ">>", "<&",
@@ -225,6 +226,20 @@ bool Parser::read_separator(Block& block, size_t list_begin) {
   return false;
 }
 
+// `coproc NAME compound`, `coproc compound` or `coproc command`: passes over what stands before the statement.
+void Parser::skip_coproc() {
+  advance(keyword().size());
+  skip_blanks();
+  const std::string_view rest = text_.substr(pos_);
+  size_t size = 0;
+  while (size < rest.size() && (std::isalnum(static_cast<unsigned char>(rest[size])) != 0 || rest[size] == '_')) ++size;
+  const size_t next = std::min(rest.find_first_not_of(" \t", size), rest.size());
+  if (size == 0 || next == size || is_one_of(kCompounds, keyword())) return;
+  // A name stands before a compound only.
+  const Parser behind(rest.substr(next));
+  if (is_one_of(kCompounds, behind.keyword()) || behind.peek() == '(') advance(next);
+}
+
 Statement Parser::read_statement() {
   Statement statement;
   statement.place = here();
@@ -234,9 +249,12 @@ Statement Parser::read_statement() {
     advance();
     skip_blanks();
   }
+  if (keyword() == "coproc") {
+    skip_coproc();
+    statement.background = true;
+  }
   const std::string_view word = keyword();
-  static constexpr std::string_view kCompound = "|if|while|until|for|select|case|function|{|[[|((|";
-  if (is_one_of(kCompound, word) || peek() == '(') {
+  if (is_one_of(kCompounds, word) || peek() == '(') {
     read_compound(statement, word);
     for (skip_blanks(); read_redirect(statement); skip_blanks()) {
     }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/shell/parser.h"
 
 namespace millrace::shell {
@@ -22,8 +23,7 @@ bool is_name_char(char c) {
 
 // Characters that may follow a $, in addition to names: $1, $?, $@ and so on.
 bool is_special_parameter(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0 ||
-         std::string_view("?!@*#$-").find(c) != std::string_view::npos;
+  return is_digit(c) || std::string_view("?!@*#$-").find(c) != std::string_view::npos;
 }
 
 }  // namespace

@@ -12,8 +12,8 @@
 
 namespace millrace::slurm {
 
-// Runs words[0] without the caller's settings that change the output of Slurm's commands. The answer may say that the
-// command failed. Errors: not_found (it is not installed), timeout (no answer within the limit), cancelled,
+// Runs words[0] without the caller's settings that change the output of Slurm's commands. The returned output may be
+// that of a failed command. Errors: not_found (it is not installed), timeout (no answer within the limit), cancelled,
 // resource_exhausted (an answer of more than 256 MiB).
 [[nodiscard]] Result<CommandOutput> run_slurm(const std::vector<std::string>& words, const AskOptions& options);
 

@@ -4,6 +4,7 @@
 #include <cctype>
 #include <charconv>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/slurm/queue.h"
 #include "millrace/slurm/slurm.h"
@@ -231,8 +232,7 @@ std::vector<Gres> parse_gres(std::string_view text) {
     if (item.empty() || std::isalpha(static_cast<unsigned char>(item[0])) == 0) continue;
     std::string_view count = "1";
     if (const size_t at = item.find_last_of(":=");
-        at != std::string_view::npos && at + 1 < item.size() &&
-        std::isdigit(static_cast<unsigned char>(item[at + 1])) != 0 &&
+        at != std::string_view::npos && at + 1 < item.size() && is_digit(item[at + 1]) &&
         item.find_first_not_of("0123456789KM", at + 1) == std::string_view::npos) {
       count = item.substr(at + 1);
       item = item.substr(0, at);

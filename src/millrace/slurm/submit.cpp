@@ -2,9 +2,9 @@
 #include "millrace/slurm/submit.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/slurm/commands.h"
 #include "millrace/slurm/queue.h"
 
@@ -39,7 +39,7 @@ Result<SubmittedJob> parse_submitted(std::string_view text) {
   const size_t end = line.find(';');
   SubmittedJob job{std::string(line.substr(0, end)), {}};
   if (end != std::string_view::npos) job.cluster = line.substr(end + 1);
-  if (job.id.empty() || !std::all_of(job.id.begin(), job.id.end(), [](unsigned char c) { return std::isdigit(c); })) {
+  if (job.id.empty() || !std::ranges::all_of(job.id, is_digit)) {
     return fail(ErrorCode::kCorruption, "sbatch printed no job id but: {}", line.substr(0, 200));
   }
   return job;

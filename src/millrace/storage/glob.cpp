@@ -4,7 +4,9 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <span>
+#include <system_error>
 
 #include "millrace/storage/url.h"
 
@@ -12,6 +14,11 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kAnyFolders = "**";
+
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
 
 std::vector<std::string> components(std::string_view path) {
   std::vector<std::string> names;
@@ -102,9 +109,18 @@ Status add_matches(const std::string& pattern, size_t from, std::vector<Match>& 
 
 }  // namespace
 
+bool has_wildcards(const std::string& url) {
+  return url.find_first_of(kWildcards) != std::string::npos && !is_there(url);
+}
+
+Result<std::vector<std::string>> expand_names(const std::string& pattern) {
+  if (is_there(pattern)) return std::vector{pattern};
+  return expand_braces(pattern);
+}
+
 Result<std::vector<Match>> find_matches(const std::string& pattern) {
   std::vector<Match> matches;
-  RETURN_IF_ERROR(add_matches(pattern, 0, matches));
+  RETURN_IF_ERROR(add_matches(pattern, has_wildcards(pattern) ? 0 : pattern.size(), matches));
   std::ranges::sort(matches, {}, &Match::url);
   return matches;
 }

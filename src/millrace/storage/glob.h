@@ -14,6 +14,11 @@ namespace millrace {
 
 inline constexpr std::string_view kWildcards = "*?[";
 
+// Whether `url` has *, ? or [ and is not the path of a file or folder of this machine, which stands for itself.
+bool has_wildcards(const std::string& url);
+// expand_braces(), except for the path of a file or folder of this machine, which stands for itself.
+[[nodiscard]] Result<std::vector<std::string>> expand_names(const std::string& pattern);
+
 struct Match {
   std::string url;
   bool folder = false;  // without a '/' at its end

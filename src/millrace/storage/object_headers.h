@@ -23,7 +23,7 @@ struct ObjectHeaders {
 };
 
 struct ObjectHeaderField {
-  std::string_view name;  // of the HTTP header, in lower case
+  std::string_view name;  // name of the HTTP header, in lower case
   std::string ObjectHeaders::* value;
 };
 inline constexpr ObjectHeaderField kObjectHeaderFields[] = {

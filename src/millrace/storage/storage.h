@@ -68,7 +68,7 @@ struct Capabilities {
   bool is_local() const { return locality == Locality::kLocal; }
 };
 
-// What a file system stores beside the bytes. In S3, the user metadata that FSx for Lustre reads and writes
+// Attributes that a file system stores beside the bytes. In S3, the user metadata that FSx for Lustre reads and writes
 // (file-permissions, -owner, -group, -atime, -mtime; times in ns).
 struct PosixAttributes {
   uint32_t mode = 0;  // st_mode: type and permissions; 0: mode, owner and group are unknown and stay as they are
@@ -92,12 +92,12 @@ enum class ObjectKind {
 struct ObjectInfo {
   std::string key;
   int64_t size = 0;
-  std::string version;  // as RandomReader::version(); may be empty in a listing
+  std::string version;  // see RandomReader::version(); may be empty in a listing
   FileTime modified;
-  std::map<std::string, std::string> metadata;  // from stat only
-  ObjectHeaders headers;                        // from stat only
-  std::optional<PosixAttributes> posix;         // from stat only
-  ObjectKind kind = ObjectKind::kFile;          // others only where ListOptions ask for them
+  std::map<std::string, std::string> metadata;   // from stat only
+  std::shared_ptr<const ObjectHeaders> headers;  // from stat only; null: none is set
+  std::optional<PosixAttributes> posix;          // from stat only
+  ObjectKind kind = ObjectKind::kFile;           // others only where ListOptions ask for them
   // When content or attributes of a file last changed (ctime). Restoring `modified` does not hide a change from it.
   // Zero where the backend has none.
   FileTime changed;
@@ -135,7 +135,7 @@ struct OpenOptions {
 struct WriteOptions {
   enum class Condition { kReplace, kIfAbsent, kIfVersion };
   Condition condition = Condition::kReplace;
-  std::string version;          // for kIfVersion
+  std::string version;          // used by kIfVersion
   int64_t size_hint_bytes = 0;  // 0: unknown. Space is checked and preallocated where possible
   int64_t part_bytes = 0;       // the preferred Writer::part_bytes; 0: the backend's choice
   int stripe_count = 0;         // Lustre: number of servers; 0: by the size hint, -1: all. Ignored elsewhere
@@ -259,7 +259,7 @@ struct SendRange {
   Writer* writer = nullptr;
   int64_t offset = 0;
   const FileRange* file = nullptr;
-  uint32_t crc32c = 0;           // of the bytes, where Capabilities::file_checksums asks for it
+  uint32_t crc32c = 0;           // CRC-32C of the bytes, where Capabilities::file_checksums asks for it
   Progress* progress = nullptr;  // counts bytes as they are sent, and takes back bytes that must be sent again
 };
 
@@ -284,7 +284,7 @@ struct Operation {
 struct FreeSpace {
   int64_t bytes = 0;
   std::string limit = "the file system";  // or "the quota of user 1000 (10.0 GB, of which 9.98 GB are used)"
-  std::optional<int64_t> files = {};      // that may still be made; nullopt where nothing limits them
+  std::optional<int64_t> files = {};      // files that may still be made; nullopt where nothing limits them
   std::string files_limit = {};           // "the quota of user 1000 (100,000 files, of which 99,990 are used)"
 };
 
@@ -401,7 +401,7 @@ class ListPages {
   ListOptions options_;
   bool is_at_end_ = false;
   int empty_pages_ = 0;                 // in a row
-  std::string last_key_, last_prefix_;  // of the pages so far
+  std::string last_key_, last_prefix_;  // last key and prefix of the pages so far
 };
 // Calls `visit` for every object of every page, in order. An error of `visit` ends the walk and is returned.
 [[nodiscard]] Status for_each_object(Storage& storage, std::string_view prefix,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -38,14 +39,16 @@ std::string_view mistyped_scheme_of(std::string_view path) {
   return {};
 }
 
-// The components of `path` joined by '/', with "", "." and ".." resolved by name alone; ".." of the root is the root.
-std::string normalised_key(std::string_view path) {
+// The components of `path` joined by '/', with "", "." and ".." resolved by name; ".." of the root is the root.
+// `before_parent` may change the components before a "..".
+std::string normalised_key(std::string_view path, const std::function<void(std::string&)>& before_parent = {}) {
   std::string key;
   for (size_t begin = 0; begin < path.size();) {
     const size_t end = std::min(path.find('/', begin), path.size());
     const std::string_view component = path.substr(begin, end - begin);
     begin = end + 1;
     if (component == "..") {
+      if (before_parent) before_parent(key);
       const size_t slash = key.rfind('/');
       key.resize(slash == key.npos ? 0 : slash);
     } else if (!component.empty() && component != ".") {
@@ -53,6 +56,23 @@ std::string normalised_key(std::string_view path) {
       key += component;
     }
   }
+  return key;
+}
+
+// As the system resolves it: ".." of a symbolic link is the folder that holds what the link leads to.
+Result<std::string> local_key(std::string_view path) {
+  Status resolved;
+  std::string key = normalised_key(path, [&](std::string& before) {
+    std::error_code error;
+    if (!std::filesystem::is_symlink("/" + before, error)) return;
+    const std::string real = std::filesystem::canonical("/" + before, error).string();
+    if (error) {
+      resolved = tl::unexpected<Error>(errno_error(error.value(), fmt::format("resolve /{}/..", before)));
+    } else {
+      before = real.substr(1);
+    }
+  });
+  if (!resolved) return tl::unexpected<Error>(std::move(resolved).error());
   return key;
 }
 
@@ -66,7 +86,8 @@ Result<Location> open_path(std::string_view path, std::string_view url) {
     absolute = std::filesystem::current_path(error).string() + "/" + absolute;
     if (error) return tl::unexpected<Error>(errno_error(error.value(), "find the current directory"));
   }
-  return Location{*files, normalised_key(absolute), std::string(url)};
+  ASSIGN_OR_RETURN(std::string key, local_key(absolute));
+  return Location{*files, std::move(key), std::string(url)};
 }
 
 Result<Location> open_memory(std::string_view rest, std::string_view url) {

@@ -16,14 +16,14 @@ namespace millrace {
 struct Location {
   std::shared_ptr<Storage> storage;
   std::string key;         // empty: the root of the storage; of a path or an s3:// URL without the '/' at its end
-  std::string url;         // as typed, for messages: url_to_show
+  std::string url;         // named in messages; from url_to_show()
   bool has_slash = false;  // an s3:// URL ended in '/'
 
   // The location of `name` below this one: key + '/' + name.
   Location child(std::string_view name) const;
   // The key of the one object that the URL names: in S3 "dir/" is another object than "dir".
   std::string object_key() const;
-  // The same with Storage::with_stop.
+  // This location, with its storage's Storage::with_stop().
   Location with_stop(const std::stop_token& stop) const;
 };
 
@@ -34,7 +34,7 @@ struct Location {
 // for tests. Braces are not expanded. A relative path that begins with the name of a scheme and a colon ("s3:/bucket")
 // is taken for a mistyped URL. Equal options give the same storage. Errors: invalid_argument, unsupported.
 [[nodiscard]] Result<Location> open_url(std::string_view url, const UrlOptions& options);
-// With process_url_options().
+// Opens `url` with process_url_options().
 [[nodiscard]] Result<Location> open_url(std::string_view url);
 
 // While it lives, storages that its thread opens by URL have the stop token (Storage::with_stop). A verb of the CLI or

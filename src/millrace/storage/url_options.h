@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a caller says of the storages that it opens by URL. What it leaves open is as the environment and the profile
-// files say.
+// A caller's options for the storages that it opens by URL. The environment and the profile files decide the options
+// that it leaves open.
 
 #include <chrono>
 #include <cstdint>
@@ -13,14 +13,14 @@
 namespace millrace {
 
 struct UrlOptions {
-  std::string endpoint_url;                     // of s3://, instead of all that are configured; "" leaves it open
+  std::string endpoint_url;                     // endpoint of s3://, instead of all configured ones; "" leaves it open
   std::optional<bool> anonymous;                // s3:// without credentials; MILLRACE_S3_ANONYMOUS
   std::optional<std::chrono::seconds> timeout;  // 1 s or more, of all requests; MILLRACE_TIMEOUT
-  std::optional<int64_t> bytes_per_second;      // to and from s3://, 0: no limit; MILLRACE_S3_BYTES_PER_SECOND
-  std::optional<int> processes;                 // that share the limits of s3://, 1 or more; MILLRACE_S3_SHARE
+  std::optional<int64_t> bytes_per_second;      // rate to and from s3://, 0: no limit; MILLRACE_S3_BYTES_PER_SECOND
+  std::optional<int> processes;  // processes that share the limits of s3://, at least 1; MILLRACE_S3_SHARE
   bool operator==(const UrlOptions&) const = default;
 
-  // The same as variables, "NAME=VALUE" each, for a process that this one starts.
+  // These options as environment variables, "NAME=VALUE" each, for a process that this one starts.
   std::vector<std::string> variables() const;
 };
 

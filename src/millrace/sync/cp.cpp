@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/sync/cp.h"
 
+#include <cerrno>
 #include <chrono>
 #include <utility>
 
@@ -17,7 +18,7 @@ Result<Location> place_for(const std::string& url, std::string_view name) {
   bool into = target.key.empty() || url.ends_with('/');
   if (!into && target.storage->capabilities().folders) {
     const auto there = target.storage->stat(target.key);
-    into = !there && there.error().code() == ErrorCode::kInvalidArgument;  // a directory
+    into = !there && there.error().sys_errno() == EISDIR;
   }
   return into ? target.child(name) : target;
 }
@@ -82,29 +83,39 @@ Result<SyncReport> cp_object(const Found& source, const std::string& target_url,
 
 }  // namespace
 
-Result<Found> find(const std::string& url, bool prefers_folder) {
+Result<Found> find(const std::string& url, FindAs as) {
   ASSIGN_OR_RETURN(Location location, open_url(url));
   Found found{std::move(location), true, {}};
   if (found.location.key.empty()) return found;
   Storage& storage = *found.location.storage;
-  if (found.location.has_slash && !prefers_folder) {
+  if (found.location.has_slash && as == FindAs::kObject) {
     if (auto marker = storage.stat(found.location.object_key())) {
       return Found{std::move(found.location), false, *std::move(marker)};
     }
   }
   auto object = storage.stat(found.location.key);
+  const bool folders = storage.capabilities().folders;
+  const auto has_any_below = [&]() -> Result<bool> {
+    const auto below = storage.list(prefix_of(found.location), {.max_keys = 1});
+    if (!below && below.error().code() == ErrorCode::kUnsupported) return false;  // a web server
+    if (!below) return tl::unexpected<Error>(below.error());
+    return !below->objects.empty() || !below->prefixes.empty();
+  };
+  if (object && as == FindAs::kFolder && !folders) {
+    ASSIGN_OR_RETURN(const bool is_folder, has_any_below());
+    if (is_folder) return found;
+  }
   if (object && !url.ends_with('/')) {
     found.is_folder = false;
     found.object = *std::move(object);
     return found;
   }
-  const bool folders = storage.capabilities().folders;
   if (!object && object.error().code() == ErrorCode::kInvalidArgument && folders) return found;
   if (object && folders) return fail(ErrorCode::kInvalidArgument, "{} is a file, not a folder", url_to_show(url));
   if (!object && object.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(std::move(object).error());
   if (!folders) {
-    ASSIGN_OR_RETURN(const ListPage below, storage.list(prefix_of(found.location), {.max_keys = 1}));
-    if (!below.objects.empty() || !below.prefixes.empty()) return found;
+    ASSIGN_OR_RETURN(const bool is_folder, has_any_below());
+    if (is_folder) return found;
   }
   if (object) return fail(ErrorCode::kNotFound, "{}: nothing is below it", url_to_show(url));
   return tl::unexpected<Error>(std::move(object).error());
@@ -112,7 +123,7 @@ Result<Found> find(const std::string& url, bool prefers_folder) {
 
 Result<SyncReport> cp(const std::string& source, const std::string& target, bool recursive, const SyncOptions& options,
                       std::stop_token stop, Progress* progress) {
-  ASSIGN_OR_RETURN(const Found found, find(source, recursive));
+  ASSIGN_OR_RETURN(const Found found, find(source, recursive ? FindAs::kFolder : FindAs::kObject));
   if (!found.is_folder) return cp_object(found, target, options, std::move(stop), progress);
   if (!recursive) {
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive copies what is in it", url_to_show(source));

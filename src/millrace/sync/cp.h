@@ -26,13 +26,18 @@ namespace millrace::sync {
                                     Progress* progress = nullptr);
 
 // The kind of thing that `url` names: an object, or a folder (also a bucket, a root, a prefix with something below it).
-// In S3 "dir/" may be both; then it is a folder where `prefers_folder`.
 struct Found {
   Location location;
   bool is_folder = false;
-  ObjectInfo object;  // of an object
+  ObjectInfo object;  // the object, unless it is a folder
+};
+// An object store may have an object and a folder of one name; this chooses.
+enum class FindAs {
+  kObject,  // the object, also for "dir/"
+  kNamed,   // for "dir/" the folder, else the object
+  kFolder,  // the folder
 };
 // Errors: not_found, those of open_url, stat and list.
-[[nodiscard]] Result<Found> find(const std::string& url, bool prefers_folder = true);
+[[nodiscard]] Result<Found> find(const std::string& url, FindAs as = FindAs::kNamed);
 
 }  // namespace millrace::sync

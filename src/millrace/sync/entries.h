@@ -33,7 +33,7 @@ struct Entry {
   };
   Kind kind = Kind::kFile;
   std::string path;  // below the location, without '/' at its ends unless it is kMarker, kFolder, kIllegal or a circle
-  ObjectInfo info;   // as listed; `key` is the whole key
+  ObjectInfo info;   // from the listing; `key` is the whole key
 };
 
 // "a symbolic link", "a folder marker", ...
@@ -45,7 +45,7 @@ struct WalkOptions {
   bool follow_links = false;
   bool empty_folders = false;
   bool hidden = false;             // also what Millrace keeps
-  const Filter* filter = nullptr;  // what does not pass is left out; must outlive the walk
+  const Filter* filter = nullptr;  // leaves out entries that do not pass; must outlive the walk
   std::stop_token stop;
   const KeyRange* range = nullptr;  // only the paths in it; must outlive the walk
 };

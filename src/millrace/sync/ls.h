@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What is in a folder, page by page: memory stays flat whatever its size. And what was never finished there.
+// Lists a folder page by page, so that memory stays flat whatever its size. Also lists uploads that were never finished
+// there.
 
 #include <memory>
 #include <optional>
@@ -22,7 +23,7 @@ struct LsEntry {
   std::string path;  // below what was asked for; of a folder (one level only) with '/' at the end
   bool is_folder = false;
   Entry::Kind kind = Entry::Kind::kFile;
-  ObjectInfo info;  // of what is no folder
+  ObjectInfo info;  // unset for a folder
 };
 struct LsReport {
   int64_t objects = 0;
@@ -51,8 +52,9 @@ class Listing {
   std::unique_ptr<Impl> impl_;
 };
 
-// What was begun at `url` or below it and never finished (Storage::list_uploads), in order of the key: it takes room,
-// and no listing shows it. Errors: those of the storage; not_found where a file system has no such path.
+// Lists the uploads that were begun at or below `at` and never finished (Storage::list_uploads), in order of the key.
+// They take space, and no other listing shows them. Errors: those of the storage; not_found where a file system has no
+// such path.
 [[nodiscard]] Result<std::vector<LsEntry>> list_uploads(const Location& at);
 
 }  // namespace millrace::sync

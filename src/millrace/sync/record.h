@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a sync remembers of the files that it made equal: of each, both versions and the hash of the content. While both
-// versions are what they were, the two are equal and need not be read; a file that was changed in place and
-// got its old time and size back has another version or change time, and is found. docs/format/sync_record.md. Losing a
-// record costs time, never correctness. Readers and writers belong to one thread.
+// A sync's record of the files that it made equal: both versions of each, and the hash of the content. While both
+// versions stay the same, the two files are equal and need not be read. A file that was changed in place and got its
+// old time and size back has another version or change time, so the change is found. docs/format/sync_record.md. Losing
+// a record costs time, never correctness. Readers and writers belong to one thread.
 
 #include <cstdint>
 #include <memory>
@@ -55,7 +55,7 @@ class RecordReader {
   [[nodiscard]] Result<bool> read_block();
 
   const std::unique_ptr<RandomReader> reader_;
-  int64_t offset_ = 0;  // of the first byte behind what was taken
+  int64_t offset_ = 0;  // offset of the first byte not taken yet
   std::string ahead_;   // bytes read ahead; those from ahead_at_ on are not taken yet
   size_t ahead_at_ = 0;
   uint64_t entries_ = 0;
@@ -87,7 +87,7 @@ class RecordWriter {
   [[nodiscard]] Status write_to(Storage& storage, const std::string& key, int64_t size) const;
 
   UnnamedFile file_;
-  int64_t size_ = 0;  // of what was put there
+  int64_t size_ = 0;  // bytes written so far
   std::string block_;
   uint32_t block_entries_ = 0;
   uint64_t entries_ = 0;

@@ -62,7 +62,7 @@ Result<RmReport> rm(const std::string& url, const RmOptions& options, std::stop_
                 typed.url, typed.storage->name());
   }
   if (options.uploads) return rm_uploads(typed, options, stop);
-  ASSIGN_OR_RETURN(const Found found, find(url, options.recursive));
+  ASSIGN_OR_RETURN(const Found found, find(url, options.recursive ? FindAs::kFolder : FindAs::kObject));
   if (found.is_folder && !options.recursive) {
     return fail(ErrorCode::kInvalidArgument, "{} is a folder: --recursive removes what is in it", typed.url);
   }

@@ -241,7 +241,7 @@ TEST_F(TransferS3, AnUploadOfPartsHasHeadersMetadataAndTags) {
     SCOPED_TRACE(key);
     const auto there = storage->stat(key);
     ASSERT_TRUE(there);
-    EXPECT_EQ(there->headers, headers);
+    EXPECT_EQ(*there->headers, headers);
     EXPECT_EQ(there->metadata, metadata);
     EXPECT_EQ(storage->tags(key).value(), tags);
     EXPECT_NE(there->version.find('-'), std::string::npos) << "of a multipart upload";

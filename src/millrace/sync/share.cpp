@@ -116,7 +116,7 @@ std::string Share::key_of(const char* folder, const std::string& id) const {
 
 Result<std::optional<Share::Record>> Share::read(const std::string& id) {
   const std::string key = key_of(kLive, id);
-  constexpr int kTries = 10;
+  constexpr int kTries = 10;  // A choice: its owner changes it once a beat, so even a second try is rare
   for (int i = 0; i < kTries; ++i) {
     const auto info = board_.storage->stat(key);
     if (!info && info.error().code() == ErrorCode::kNotFound) return std::nullopt;
@@ -208,7 +208,7 @@ Result<bool> Share::take_half(Record record) {
   // On the board before the other range ends earlier, so that no kill leaves a part to nobody.
   ASSIGN_OR_RETURN(const bool claimed, claim_new(id, split, until));
   if (!claimed) return false;
-  constexpr int kTries = 4;
+  constexpr int kTries = 4;  // A choice: each one lost is a beat of the owner in between
   for (int i = 0; i < kTries; ++i) {
     record.until = split;
     ASSIGN_OR_RETURN(const bool shortened, write(record, false));
@@ -253,7 +253,7 @@ Result<Share::Turn> Share::look() {
     if (taken) return Turn{.range = range_};
   }
   std::shuffle(others.begin(), others.end(), random_);
-  constexpr size_t kLooksAtOnce = 2;
+  constexpr size_t kLooksAtOnce = 2;  // A choice: of many tasks, few then ask for the same record
   for (size_t i = 0; i < std::min(others.size(), kLooksAtOnce); ++i) {
     ASSIGN_OR_RETURN(auto record, read(others[i]));
     if (!record) continue;
@@ -333,7 +333,7 @@ Result<std::optional<std::vector<Share::Done>>> Share::finished_ranges(const Loc
 }
 
 Result<bool> Share::beat() {
-  constexpr int kTries = 4;
+  constexpr int kTries = 4;  // A choice: each one lost is another task that took a half in between
   for (int i = 0; i < kTries; ++i) {
     mine_.begun = range_->begun();
     mine_.done = range_->done();

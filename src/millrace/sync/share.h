@@ -36,7 +36,7 @@ std::string path_of_text(std::string_view text);
 std::string unique_owner();
 
 struct ShareOptions {
-  std::string owner;                             // of no other task at the same time
+  std::string owner;                             // a name that no other task has at the same time
   std::chrono::duration<double> dead_after{60};  // a task whose range did not change for so long
   // A dead task's range is begun again: what its owner learned of it is gone with it.
   bool again = false;
@@ -46,7 +46,7 @@ struct ShareOptions {
   // The first path behind another, as the source lists it; nullopt where there is none.
   std::function<Result<std::optional<std::string>>(const std::string& after)> next_path;
   std::function<Clock::time_point()> now = [] { return Clock::now(); };  // another clock in a simulation
-  uint64_t seed = 0;  // of the choice whose range to look at; 0: random
+  uint64_t seed = 0;  // seed of the choice of a range to look at; 0: random
 };
 
 // One task's view of the board. For one thread at a time.
@@ -56,7 +56,7 @@ class Share {
   Share(Location board, ShareOptions options);
 
   struct Turn {
-    std::shared_ptr<KeyRange> range;  // to work on; null: none now
+    std::shared_ptr<KeyRange> range;  // the range to work on; null: none now
     bool finished = false;            // everything is done
     bool closes = false;              // and this task is the one that said so: of all tasks one, at most
   };
@@ -80,7 +80,7 @@ class Share {
   struct Record {
     std::string id, after, done, begun, until, owner;
     int64_t beats = 0;
-    std::string version;  // of the object
+    std::string version;  // version of the record's object
   };
   struct Seen {
     std::string version;

@@ -53,7 +53,7 @@ class Stage {
 
   Result<StageReport> run() {
     const auto start = Clock::now();
-    ASSIGN_OR_RETURN(const Found found, find(source_));
+    ASSIGN_OR_RETURN(const Found found, find(source_, FindAs::kFolder));
     if (!found.is_folder) {
       return fail(ErrorCode::kInvalidArgument, "{} is one object, not a folder: cp copies it", url_to_show(source_));
     }

@@ -16,7 +16,7 @@ namespace millrace::sync {
 struct StageStep {
   enum class Kind { kBucket, kUpload, kList, kSample, kUnpack };
   Kind kind = Kind::kUpload;
-  std::string detail;  // for people: "1,203 objects, 12.3 GB; all 1,203 files of the source are there"
+  std::string detail;  // text for people: "1,203 objects, 12.3 GB; all 1,203 files of the source are there"
 };
 std::string_view step_name(StageStep::Kind kind);  // "bucket", "upload", "list", "sample", "unpack"
 
@@ -26,12 +26,12 @@ struct StageOptions {
   // also in gzip or zstd), or where there is none the smallest file with content.
   std::string sample;
   std::string sample_dir;  // where it goes and stays; empty: a folder for temporary files, and it does not stay
-  SyncOptions sync;        // of the upload; dry_run holds for all steps
+  SyncOptions sync;        // options of the upload; dry_run holds for all steps
   std::function<void(const StageStep&)> on_step;
 };
 
 struct StageReport {
-  bool bucket_made = false;  // or would be
+  bool bucket_made = false;  // the bucket was made, or would be
   SyncReport upload;
   int64_t objects = 0;  // at the target
   int64_t bytes = 0;
@@ -40,7 +40,7 @@ struct StageReport {
   int64_t members = 0;       // files in it
   int64_t unpacked_bytes = 0;
   double seconds = 0;
-  Status end;  // of the step that failed, and was the last
+  Status end;  // status of the step that failed, and was the last
 };
 
 // Errors of the arguments; what goes wrong in a step is in the report: those of sync; not_found (no bucket, and none

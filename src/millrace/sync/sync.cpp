@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "millrace/sync/sync.h"
 
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <utility>
 
 #include "millrace/sync/detail/sync_run.h"
@@ -8,10 +11,19 @@
 namespace millrace::sync {
 namespace {
 
+// The key without symbolic links, as far as it is there.
+std::string real_key(const Location& at) {
+  if (!at.storage->capabilities().is_local()) return at.key;
+  std::error_code error;
+  const std::string real = std::filesystem::weakly_canonical("/" + at.key, error).string();
+  return error ? at.key : real.substr(1);
+}
+
 // Whether `inner` lies in `outer`, or is it.
 bool is_within(const Location& inner, const Location& outer) {
   if (inner.storage != outer.storage && inner.storage->name() != outer.storage->name()) return false;
-  return outer.key.empty() || inner.key == outer.key || inner.key.starts_with(outer.key + "/");
+  const std::string in = real_key(inner), out = real_key(outer);
+  return out.empty() || in == out || in.starts_with(out + "/");
 }
 
 }  // namespace

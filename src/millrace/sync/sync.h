@@ -27,7 +27,7 @@ struct SyncEvent {
   std::string path;
   std::string reason;
   int64_t size = 0;
-  int64_t moved_bytes = 0;  // what of that went through this process
+  int64_t moved_bytes = 0;  // bytes that went through this process
 };
 // "copy", "skip", "delete", "extra", "pass", "refuse", "fail".
 std::string_view event_name(SyncEvent::Kind kind);
@@ -35,12 +35,12 @@ std::string_view event_name(SyncEvent::Kind kind);
 struct SyncOptions {
   Filter filter;  // holds for both sides: what is left out is neither copied nor deleted
   CompareBy compare = CompareBy::kUsual;
-  bool follow_links = false;                  // of the source; else links are passed over
+  bool follow_links = false;                  // follow links of the source; else links are passed over
   bool delete_extra = false;                  // remove from the target what the source does not have
   std::optional<int64_t> max_delete;          // when more would be removed, no file is
   bool remove_source = false;                 // at the end, remove from the source what is at the target now
   bool dry_run = false;                       // change nothing; events and report say what would be done
-  std::optional<LustreLayout> lustre_layout;  // of the target directory; only a warning where that is not on Lustre
+  std::optional<LustreLayout> lustre_layout;  // layout of the target directory; off Lustre only a warning
   bool record = true;                         // keep and use a record at the target
   // How often what is equal so far is written down, so that a killed run is not done again.
   std::chrono::milliseconds record_every{10'000};
@@ -54,9 +54,9 @@ struct SyncOptions {
 struct SyncReport {
   int64_t copied_files = 0;
   int64_t copied_bytes = 0;   // their size
-  int64_t moved_bytes = 0;    // what of that went through this process
-  int64_t server_bytes = 0;   // what the target's storage copied by itself: S3's servers, a file system
-  int64_t resumed_bytes = 0;  // what an earlier run had moved
+  int64_t moved_bytes = 0;    // bytes that went through this process
+  int64_t server_bytes = 0;   // bytes that the target's storage copied by itself: S3's servers, a file system
+  int64_t resumed_bytes = 0;  // bytes that an earlier run had moved
   int64_t skipped_files = 0;
   int64_t skipped_bytes = 0;
   int64_t deleted_files = 0;
@@ -70,7 +70,7 @@ struct SyncReport {
   int64_t retries = 0;  // requests that were sent again (those of the whole process, while this ran)
   double seconds = 0;
   std::string not_deleted;             // why nothing was deleted although it was asked for; else empty
-  std::optional<Error> first_failure;  // of one file
+  std::optional<Error> first_failure;  // error of the first file that failed
   Status end;                          // the error that ended the run early: cancelled, a listing that failed, no space
 
   // Bytes that this run did not have to copy: equal ones, and those that an earlier run had moved.

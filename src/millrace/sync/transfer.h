@@ -25,14 +25,14 @@ namespace millrace::sync {
 // of an upload can be a block (S3 asks for 5 MiB), and a request for one uses a connection well.
 inline constexpr int64_t kBlockBytes = 8 << 20;
 
-// What an object of an object store gets beside its bytes, where it is not what the source has.
+// Properties that an object in an object store gets instead of the source's.
 struct ObjectChanges {
-  ObjectHeaders headers;                                       // those that are not empty
+  ObjectHeaders headers;                                       // the non-empty ones replace the source's
   std::optional<std::map<std::string, std::string>> metadata;  // instead of the source's
   std::optional<ObjectTags> tags;                              // instead of the source's, which are not read then
-  bool guess_type = true;  // of a file that is uploaded, by its name (storage/object_headers.h)
+  bool guess_type = true;  // set the type of an uploaded file by its name (storage/object_headers.h)
 
-  // Whether something is asked for that the source does not have.
+  // Whether headers, metadata and tags stay those of the source.
   bool are_none() const { return headers == ObjectHeaders() && !metadata && !tags; }
 };
 
@@ -56,7 +56,7 @@ struct TransferOptions {
 [[nodiscard]] Status check_changes(const Location& target, const ObjectChanges& changes);
 
 struct TransferReport {
-  ObjectInfo object;  // as the target has it
+  ObjectInfo object;  // the object at the target
   // XXH3-128 of the content, from the bytes that passed or were read for comparison; a copy inside a server has one
   // only where the source's block hashes are known.
   std::optional<Hash128> hash;
@@ -69,7 +69,7 @@ struct TransferReport {
 // A copy to be started.
 struct CopyRequest {
   Location from;
-  ObjectInfo source;  // what a listing or stat of `from` said
+  ObjectInfo source;  // from a listing or stat of `from`
   Location to;
   TransferOptions options;
   std::stop_token stop;
@@ -95,7 +95,8 @@ struct EngineOptions {
   int objects_at_once = 32;
 };
 
-// What transfers share: memory, threads, one queue of copies (detail/copy_scheduler.h). Thread-safe; blocks in copy().
+// The resources that transfers share: memory, threads, one queue of copies (detail/copy_scheduler.h). Thread-safe;
+// blocks in copy().
 class TransferEngine {
  public:
   // Errors: invalid_argument, resource_exhausted (the process has not that much memory to give).

@@ -278,8 +278,11 @@ std::string_view finding_name(Finding::Kind kind) {
 Result<VerifyReport> verify(const std::string& source, const std::string& target, const VerifyOptions& options,
                             std::stop_token stop, Progress* progress) {
   const auto start = Clock::now();
-  ASSIGN_OR_RETURN(const Found from, find(source));
-  ASSIGN_OR_RETURN(const Found to, find(target));
+  ASSIGN_OR_RETURN(Found from, find(source));
+  ASSIGN_OR_RETURN(const Found to, find(target, from.is_folder ? FindAs::kFolder : FindAs::kNamed));
+  if (to.is_folder && !from.is_folder) {
+    ASSIGN_OR_RETURN(from, find(source, FindAs::kFolder));
+  }
   if (from.is_folder != to.is_folder) {
     return fail(ErrorCode::kInvalidArgument, "{} is {}, and {} is {}", source,
                 from.is_folder ? "a folder" : "an object", target, to.is_folder ? "a folder" : "an object");

@@ -31,14 +31,14 @@ struct VerifyOptions {
     kSize,      // read nothing
   };
   Effort effort = Effort::kRead;
-  bool extra = false;  // what only the target has is a difference too
+  bool extra = false;  // files that only the target has are differences too
   bool follow_links = false;
   int files_at_once = 16;
   Filter filter;
   struct Finding {
     enum class Kind { kSame, kDifferent, kMissing, kExtra, kUnreadable, kPassed } kind = Kind::kSame;
     std::string path;
-    std::string reason;  // of what is not the same
+    std::string reason;  // why it is not the same
     int64_t size = 0;
     Proof proof = Proof::kContent;
   };
@@ -48,10 +48,10 @@ struct VerifyOptions {
 std::string_view finding_name(VerifyOptions::Finding::Kind kind);  // "same", "different", "missing", ...
 
 struct VerifyReport {
-  int64_t files = 0;  // of the source
-  int64_t bytes = 0;  // of them
+  int64_t files = 0;  // files of the source
+  int64_t bytes = 0;  // size of these files
   int64_t same = 0;
-  int64_t by_content = 0;  // of the same: how many rest on what
+  int64_t by_content = 0;  // files in `same`, by the proof
   int64_t by_record = 0;
   int64_t by_sidecar = 0;
   int64_t by_etag = 0;

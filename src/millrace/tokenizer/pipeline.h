@@ -24,10 +24,10 @@
 
 namespace millrace::tokenizer {
 
-// The usual shape of a large language model's file, for ids alone: words are found in the text as it is, and their
-// bytes are what the model merges.
+// The fast path for the usual file of a large language model, when only ids are wanted: cuts words from the unchanged
+// text and merges their bytes.
 struct ByteLevelPath {
-  std::variant<WordScannerChain, PreTokenizer> words;  // the former, if its words lie side by side
+  std::variant<WordScannerChain, PreTokenizer> words;  // WordScannerChain when no text lies between its words
   bool add_prefix_space;
   ByteBpe model;
 };
@@ -44,9 +44,9 @@ struct Tokenizer::Impl {
   Decoder decoder;
   std::optional<ByteLevelPath> byte_level;
   std::optional<UnitPath> units;
-  std::string why_not_byte_level;  // empty when it is
+  std::string why_not_byte_level;  // empty when byte_level is set
   Hash128 hash;
-  std::unique_ptr<SharedWords> shared_words = std::make_unique<SharedWords>();  // of all encoders
+  std::unique_ptr<SharedWords> shared_words = std::make_unique<SharedWords>();  // shared by all encoders
 };
 
 }  // namespace millrace::tokenizer

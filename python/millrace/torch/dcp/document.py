@@ -3,9 +3,10 @@
 
 format, version   "millrace.torch.dcp", 1
 bytes             names whose tensor (U8, one dimension) holds the bytes that the planner gave: an object of torch.save
-pieces            name -> {dtype, shape, chunks: [[offset, shape, stored name], ...]}, of each tensor of which one rank
-                  has several chunks: a rank's file has one box of a name, so each chunk is a tensor with its own name
-planner_data      the planner's, in the tagged JSON of millrace.torch.state
+pieces            name -> {dtype, shape, chunks: [[offset, shape, stored name], ...]}, for each tensor of which one
+                  rank has several chunks. A rank's file has one box per name, so each chunk is stored as a tensor of
+                  its own name
+planner_data      data of the planner, in the tagged JSON of millrace.torch.state
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def dump(document: Document) -> str:
 
 
 def parse(text: str) -> Document:
-    """An empty document for a checkpoint that something else wrote, of which only the tensors are known. Raises
+    """Returns an empty document for a checkpoint that another program wrote; then only its tensors are known. Raises
     NotImplementedError (a newer version)."""
     found = json.loads(text)
     if not isinstance(found, dict) or found.get("format") != _FORMAT:

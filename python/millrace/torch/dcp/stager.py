@@ -17,8 +17,8 @@ class Stager:
     only the first save pays for touching new memory. Satisfies torch's AsyncStager; `stage` returns when the copy is
     complete, and training may go on.
 
-    The memory is used again once `release()` has said that the copy before is no longer read, as StorageWriter does.
-    Without that each copy gets new memory. For one thread at a time.
+    `release()` says that the previous copy is no longer read; StorageWriter calls it. The next copy then reuses the
+    memory. Without it, each copy gets new memory. For one thread at a time.
     """
 
     _synchronize_after_execute = False
@@ -47,7 +47,7 @@ class Stager:
         self._free, self._in_use = self._in_use, {}
 
     def synchronize_staging(self) -> None:
-        """There is no staging behind `stage`: nothing to wait for."""
+        """Does nothing: `stage` returns when the copy is complete."""
 
     def close(self) -> None:
         """Gives the memory back."""

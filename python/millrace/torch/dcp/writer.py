@@ -37,8 +37,8 @@ _DCP_VERSION = "1.0.0"  # of torch's Metadata
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """What the coordinator tells a rank, in its plan's storage_data. A planner that caches plans may give a rank the
-    one of an earlier save: the step is therefore not in it, and the attempt counts for `root` only."""
+    """Data from the coordinator to a rank, in its plan's storage_data. A planner that caches plans may hand out the
+    data of an earlier save, so it has no step, and the attempt is valid for `root` only."""
 
     root: str
     attempt: str
@@ -55,14 +55,14 @@ class StorageWriter(dcp.StorageWriter):
     checkpoint_id: a path or URL. "run/step-200" is step 200 of the checkpoints in "run". Any other id is the folder
         itself, whose saves get the next free number as their step. `dcp.save(..., checkpoint_id=...)` sets another one
         for that save and those after it.
-    keep_last, keep_every, threads, memory_bytes, commit_timeout: as in Checkpointer. The timeout only counts when the
-        store shows a part late: DCP itself has waited for all ranks. The copy of the state that async_save stages comes
-        beside memory_bytes.
+    keep_last, keep_every, threads, memory_bytes, commit_timeout: as in Checkpointer. The timeout matters only when the
+        storage shows a part late, because DCP itself has waited for all ranks. The copy of the state that async_save
+        stages is not part of memory_bytes.
 
     tiers: folders nearer than the ids' own, nearest first: paths, URLs or millrace.torch.Tier. A save is written to the
         nearest, which all ranks must see, and is done when that has committed it. In the background each rank brings
         its file to the others and to the id's folder, which commit by themselves; the next save waits for that. All ids
-        must be of one folder.
+        must lie in one folder.
     save_every: with tiers: only steps divisible by it come to the id's folder; 0: all.
     new_run: as in Checkpointer: this process may save in a folder that has steps without having loaded one through
         StorageReader or Checkpointer.
@@ -116,11 +116,11 @@ class StorageWriter(dcp.StorageWriter):
         self._copies = Copies(self._options["commit_timeout"])
         self._root_of_tiers: str | None = None
         self._line: lines.Line = []
-        self._is_first, self._turns = True, 0  # of lines.begin_save
+        self._is_first, self._turns = True, 0  # results of lines.begin_save
 
     @property
     def checkpoint_id(self) -> CheckpointId:
-        """The one that the next save uses."""
+        """The id that the next save uses."""
         return self._id
 
     @classmethod
@@ -147,9 +147,9 @@ class StorageWriter(dcp.StorageWriter):
         if not self._use_collectives:
             root = place.of_rank(root, self._rank)
         self._check_tiers(root)
-        self._copies.join()  # their failures were warnings; else the nearest tier could run far ahead
+        self._copies.join()  # keeps the nearest tier from running far ahead; failures were warnings
         if step is None:
-            # No rank writes before all have been here, so that all find the same.
+            # No rank writes before all have passed this point, so that all find the same steps.
             step = max((each for at in self._places(root) for each in _core.list_step_numbers(at)), default=-1) + 1
         self._root, self._step = root, step
         self._is_first, self._turns = lines.begin_save(root)
@@ -166,7 +166,7 @@ class StorageWriter(dcp.StorageWriter):
         ]
 
     def _find_line(self) -> None:
-        """What the save continues. Raises FileExistsError."""
+        """Finds the line that the save continues. Raises FileExistsError."""
         places = self._places(self._root)
         line = lines.recall(places)
         names: lines.Names = []
@@ -227,7 +227,7 @@ class StorageWriter(dcp.StorageWriter):
         self._copy_to_tiers()
 
     def wait(self) -> None:
-        """Waits until the saves are in all tiers. Raises what kept the last one from a tier."""
+        """Waits until the saves are in all tiers. Raises the error that kept the last save from a tier."""
         failures = self._copies.join()
         if failures:
             raise failures[0][1]
@@ -252,7 +252,7 @@ class StorageWriter(dcp.StorageWriter):
         return last, every, 0, "", False, (tier.keep_days or 0) * 86400, tier.quota_bytes
 
     def _copy_to_tiers(self) -> None:
-        """From the nearest tier, whose commit this rank may still wait for."""
+        """Copies from the nearest tier; this rank may have to wait for its commit."""
         if not self._tiers:
             return
         assert self._saver_of is not None
@@ -332,12 +332,12 @@ def _in_pieces(plan: SavePlan) -> list[str]:
 def _stored_name(item: WriteItem, part: _Part) -> str:
     if item.index.fqn not in part.pieces:
         return item.index.fqn
-    assert item.tensor_data is not None  # one object of bytes a name
+    assert item.tensor_data is not None  # one bytes object per name
     return f"{item.index.fqn}@{','.join(map(str, item.tensor_data.chunk.offsets))}"
 
 
 def _resolve(item: WriteItem, planner: SavePlanner, *, whole: bool) -> Box:
-    """What a rank stores of one item; with `whole`, as a tensor for itself. Raises TypeError, ValueError."""
+    """The box that a rank stores for one item; with `whole`, as a tensor of its own. Raises TypeError, ValueError."""
     name = item.index.fqn
     value = planner.resolve_data(item)
     if item.type == WriteItemType.BYTE_IO:

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "millrace/aws/detail/providers.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/strings.h"
 
 namespace millrace::aws {
@@ -45,9 +45,8 @@ bool may_receive_token(std::string_view url) {
 Result<std::string> container_token(const Environment& environment) {
   std::string token = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN");
   if (const std::string path = environment("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"); !path.empty()) {
-    std::ifstream file(path, std::ios::binary);
-    token.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    if (!file || token.empty()) {
+    token = read_text(path).value_or("");
+    if (token.empty()) {
       return fail(ErrorCode::kPermissionDenied, "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE: no token in {}", path);
     }
     token.erase(token.find_last_not_of("\r\n") + 1);

@@ -22,7 +22,7 @@ Result<Credentials> keys_of(const ProfileSection& section) {
   credentials.secret_key = section.get("aws_secret_access_key");
   credentials.session_token = section.get("aws_session_token");
   if (credentials.access_key.empty() || credentials.secret_key.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "of aws_access_key_id and aws_secret_access_key only one is set");
+    return fail(ErrorCode::kInvalidArgument, "only one of aws_access_key_id and aws_secret_access_key is set");
   }
   return credentials;
 }

@@ -117,7 +117,7 @@ Result<Found> from_environment(const ProviderContext& context) {
     return Found{std::nullopt, "AWS_ACCESS_KEY_ID is not set"};
   }
   if (credentials.access_key.empty() || credentials.secret_key.empty()) {
-    return fail(ErrorCode::kInvalidArgument, "of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY only one is set");
+    return fail(ErrorCode::kInvalidArgument, "only one of AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY is set");
   }
   credentials.session_token = environment("AWS_SESSION_TOKEN");
   if (const std::string expires = environment("AWS_CREDENTIAL_EXPIRATION"); !expires.empty()) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Looks for credentials, one function a place. Each call asks again; CredentialsProvider keeps results. Functions are
-// thread-safe and block. No error contains a secret.
+// Looks for credentials, one function for each place. Each call asks again; CredentialsProvider keeps results.
+// Functions are thread-safe and block. No error contains a secret.
 
 #include <chrono>
 #include <functional>
@@ -26,7 +26,7 @@ struct ProviderContext {
   std::stop_token stop;
 };
 
-// Where a place has no credentials, that is no error, and `missing` says what was looked for.
+// The result of one place. Missing credentials are no error; `missing` then names what was looked for.
 struct Found {
   std::optional<Credentials> credentials;
   std::string missing;

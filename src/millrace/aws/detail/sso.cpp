@@ -7,12 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "millrace/aws/detail/providers.h"
 #include "millrace/aws/requests.h"
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/json_members.h"
 
 namespace millrace::aws {
@@ -22,8 +21,8 @@ using nlohmann::json;
 using std::chrono::system_clock;
 
 constexpr std::chrono::milliseconds kSsoLimit{20'000};  // as any silent try of S3 (client/service.cpp)
-constexpr int kSsoAttempts = 3;
-constexpr std::chrono::minutes kRenewBefore{5};
+constexpr int kSsoAttempts = 3;                         // as kContainerAttempts (metadata_providers.cpp)
+constexpr std::chrono::minutes kRenewBefore{5};         // A choice: longer than a renewal takes, and than clocks differ
 
 struct SsoSettings {
   std::string session;  // "" for the old form, without [sso-session]
@@ -122,9 +121,7 @@ Result<json> renewed_token(const ProviderContext& context, const SsoSettings& ss
 Result<std::string> access_token(const ProviderContext& context, const SsoSettings& sso, const std::string& advice) {
   const std::string& key = sso.session.empty() ? sso.start_url : sso.session;
   const std::string path = fmt::format("{}/.aws/sso/cache/{}.json", context.config.home(), sha1_hex(key));
-  std::ifstream file(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  json token = json::parse(text, nullptr, false);
+  json token = json::parse(read_text(path).value_or(""), nullptr, false);
   if (text_or_empty(token, "accessToken").empty()) {
     return fail(ErrorCode::kPermissionDenied, "there is no SSO token in {}: {}", path, advice);
   }

@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <pugixml.hpp>
 #include <vector>
 
 #include "millrace/aws/detail/providers.h"
 #include "millrace/aws/requests.h"
+#include "millrace/base/io/file_text.h"
 
 namespace millrace::aws {
 namespace {
 
 constexpr std::chrono::milliseconds kStsLimit{20'000};  // as any silent try of S3 (client/service.cpp)
-constexpr int kStsAttempts = 4;
+constexpr int kStsAttempts = 4;  // A choice: without the role nothing goes on, so once more than for SSO
 
 struct StsPlace {
   std::string url;  // ends with "/"
@@ -136,10 +135,9 @@ Result<Credentials> assume_role(const ProviderContext& context, const RoleReques
 
 Result<Credentials> assume_role_with_web_identity(const ProviderContext& context, const RoleRequest& role,
                                                   const std::string& token_file) {
-  std::ifstream file(token_file, std::ios::binary);
-  std::string token{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  std::string token = read_text(token_file).value_or("");
   token.erase(token.find_last_not_of(" \t\r\n") + 1);
-  if (!file || token.empty()) {
+  if (token.empty()) {
     return fail(ErrorCode::kPermissionDenied, "there is no token in AWS_WEB_IDENTITY_TOKEN_FILE or {}: {}",
                 "web_identity_token_file", token_file);
   }

@@ -16,7 +16,7 @@ constexpr uint64_t times_x(uint64_t value) {
   return (value >> 1) ^ ((value & 1) != 0 ? kPolynomial : 0);
 }
 
-// Table k gives what a byte becomes with k zero bytes behind it.
+// Table k: the remainder of each byte followed by k zero bytes.
 using Tables = std::array<std::array<uint64_t, 256>, 8>;
 constexpr Tables kTables = [] {
   Tables tables{};
@@ -52,7 +52,7 @@ uint64_t extend_by_table(uint64_t state, const std::byte* data, size_t size) {
 
 #if defined(__x86_64__)
 
-constexpr size_t kLanes = 8;  // of 16 bytes: the multiplication takes some cycles, and one starts in each
+constexpr size_t kLanes = 8;  // 16 bytes each; a multiplication takes several cycles, and one can start in every cycle
 constexpr size_t kStride = 16 * kLanes;
 
 constexpr uint64_t power_of_x(size_t exponent) {
@@ -61,8 +61,8 @@ constexpr uint64_t power_of_x(size_t exponent) {
   return value;
 }
 
-// What moves 16 bytes on by `bits`: the first eight are of x^64 more than the others, and the product of two reflected
-// words is one bit lower than the reflected product.
+// The factors that move 16 bytes ahead by `bits`. The first eight bytes weigh x^64 times the others. The product of two
+// reflected words is one bit lower than the reflected product.
 struct Fold {
   uint64_t first, second;
 };

@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// The checksum of the bytes that `crc` is the checksum of, followed by `bytes`. Start with 0.
+// Extends `crc`, the checksum of the bytes before `bytes`, by `bytes`. Start with 0.
 uint64_t crc64nvme(std::span<const std::byte> bytes, uint64_t crc = 0);
 
 }  // namespace millrace

@@ -56,4 +56,8 @@ int64_t FileTime::wrapped_ns() const {
   return static_cast<int64_t>(static_cast<uint64_t>(seconds_) * kNsPerSecond + static_cast<uint64_t>(nanoseconds_));
 }
 
+bool FileTime::fits_64_bits() const {
+  return wide_ns(seconds_, nanoseconds_) == wrapped_ns();
+}
+
 }  // namespace millrace

@@ -44,6 +44,8 @@ class FileTime {
   static FileTime of_ns_text(std::string_view text);
   // Nanoseconds since 1970, modulo 2^64. Formats of 64 bits tell two times apart by it; they cannot order them.
   int64_t wrapped_ns() const;
+  // Whether wrapped_ns() is the time itself.
+  bool fits_64_bits() const;
 
  private:
   int64_t seconds_ = 0;

@@ -21,6 +21,11 @@ TEST(FileTimeTest, HoldsTimesThat64BitsOfNanosecondsDoNot) {
   EXPECT_EQ(FileTime(late.as_timespec()), late);
   EXPECT_DOUBLE_EQ(late.as_seconds(), 16'725'225'600.123456789);
   EXPECT_NE(late.wrapped_ns(), FileTime(kYear2500, 123'456'788).wrapped_ns());
+  EXPECT_FALSE(late.fits_64_bits());
+  EXPECT_TRUE(FileTime(std::chrono::sys_time<nanoseconds>(nanoseconds::max())).fits_64_bits());
+  EXPECT_TRUE(FileTime(-9'223'372'037, 145'224'192).fits_64_bits());  // -2^63
+  EXPECT_FALSE(FileTime(-9'223'372'037, 145'224'191).fits_64_bits());
+  EXPECT_FALSE((FileTime(std::chrono::sys_time<nanoseconds>(nanoseconds::max())) + nanoseconds(1)).fits_64_bits());
 }
 
 TEST(FileTimeTest, CountsBackwardsBefore1970) {

@@ -42,7 +42,7 @@ struct CloseStream {
 };
 // Such a file for buffered reads and writes. Errors: as UnnamedFile::create().
 [[nodiscard]] Result<std::unique_ptr<std::FILE, CloseStream>> open_unnamed_stream(std::string_view purpose);
-// The error that errno tells of a stream for `purpose`.
+// The error for the current errno, of a stream for `purpose`.
 Error unnamed_stream_error(std::string_view purpose);
 
 }  // namespace millrace

@@ -10,6 +10,7 @@
 #include <new>
 #include <vector>
 
+#include "millrace/base/log.h"
 #include "millrace/base/memory/huge_pages.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/sync.h"
@@ -83,7 +84,13 @@ std::shared_ptr<MemoryBudget> MemoryBudget::process() {
   static const auto& budget = *new auto([] {  // never destroyed: worker threads may outlive static objects
     int64_t cap = machine_memory_bytes() / 2 / local_ranks();
     if (const char* text = std::getenv("MILLRACE_MEMORY")) {
-      if (auto bytes = parse_bytes(text)) cap = *bytes;
+      const auto bytes = parse_bytes(text);
+      if (bytes && *bytes > 0) {
+        cap = *bytes;
+      } else {
+        log(LogLevel::kWarning, "MILLRACE_MEMORY is \"{}\", not a size like 4GB; the default is used, {}", text,
+            format_bytes(cap));
+      }
     }
     return std::make_shared<MemoryBudget>(cap);
   }());

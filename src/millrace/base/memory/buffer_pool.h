@@ -73,7 +73,7 @@ class BufferPool {
   // Waits until `size_bytes` fit under the reservation. A request larger than the whole reservation is refused at once.
   // Errors: resource_exhausted, cancelled.
   [[nodiscard]] Result<Buffer> acquire(size_t size_bytes, std::stop_token stop = {});
-  // As acquire, but an empty Buffer where it would wait.
+  // As acquire(), but returns an empty Buffer instead of waiting.
   [[nodiscard]] Result<Buffer> try_acquire(size_t size_bytes);
 
   int64_t limit_bytes() const;

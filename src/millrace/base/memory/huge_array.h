@@ -21,8 +21,8 @@ struct Unmap {
   void operator()(void* memory) const;
 };
 
-// Zeroed memory from the system. With kHuge, a third of a huge page or more is rounded up to whole huge pages. Throws
-// std::bad_alloc.
+// Zeroed memory from the system. With kHuge, sizes from a third of a huge page on are rounded up to whole huge pages.
+// Throws std::bad_alloc.
 std::unique_ptr<void, Unmap> map_memory(size_t bytes, Pages pages);
 
 template <class T>
@@ -37,7 +37,7 @@ HugeArray<T> make_huge_array(size_t count, Pages pages = Pages::kHuge) {
   return {static_cast<T*>(memory.release()), unmap};
 }
 
-// Memory of map_memory where that gives huge pages, else of operator new.
+// Takes memory from map_memory() where that gives huge pages, otherwise from operator new.
 void* allocate_pages(size_t bytes);
 void free_pages(void* memory, size_t bytes);
 

@@ -7,8 +7,8 @@ namespace millrace {
 
 inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
 
-// Asks the kernel for huge pages within [data, data + bytes), as many as fit whole. One page fault then maps 2 MiB
-// instead of 4 KiB, and random look-ups do not wait for the page table. Call it before the memory is
+// Asks the kernel for huge pages within [data, data + bytes), for every whole huge page in the range. One page fault
+// then maps 2 MiB instead of 4 KiB, and random look-ups do not wait for the page table. Call it before the memory is
 // touched.
 void prefer_huge_pages(void* data, size_t bytes);
 

@@ -16,7 +16,7 @@ constexpr bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// Two small digits for each byte.
+// Two lower-case hexadecimal digits for each byte.
 inline std::string hex(std::string_view bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;

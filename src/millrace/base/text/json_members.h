@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Members of JSON objects that others wrote: a member of another type counts as missing. json_fields.h reads our own
-// documents. Thread-safe.
+// Reads members of JSON objects that other programs wrote. A member of the wrong type counts as missing. json_fields.h
+// reads our own documents. Thread-safe.
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>

@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <utility>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/strings.h"
 
 namespace millrace {
@@ -58,7 +58,7 @@ Result<std::chrono::duration<double>> parse_duration(std::string_view text) {
 std::optional<int64_t> parse_whole(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool digits = !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) != 0;
+  const bool digits = !text.empty() && is_digit(text[0]);
   if (!digits || error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
 }

@@ -23,8 +23,8 @@ int64_t append_utf8_replaced(std::string_view text, std::string& out);
 // Appends `code_point` (a scalar value) as UTF-8.
 void append_utf8(uint32_t code_point, std::string& out);
 
-// Writes code points as UTF-8 and returns the end; nullptr when one of them is a surrogate, which has none.
-// REQUIRES: room for 4 bytes for each and 64 more.
+// Writes code points as UTF-8 and returns the end; nullptr when one of them is a surrogate, which UTF-8 cannot encode.
+// REQUIRES: `out` has room for 4 bytes per code point and 64 more.
 char* write_utf8(std::span<const uint8_t> code_points, char* out);
 char* write_utf8(std::span<const uint16_t> code_points, char* out);
 char* write_utf8(std::span<const uint32_t> code_points, char* out);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <utility>
 #include <vector>
@@ -13,6 +14,12 @@
 namespace millrace {
 
 struct Executor::Impl {
+  struct Worker {
+    CondVar called;
+    bool is_called = false;  // under the mutex
+    Thread thread;
+  };
+
   Impl(int thread_count, std::string thread_name, std::vector<int> thread_cpus)
       : threads_wanted(thread_count), name(std::move(thread_name)), cpus(std::move(thread_cpus)) {}
 
@@ -22,27 +29,44 @@ struct Executor::Impl {
       stopping = true;
       queue.clear();
     }
-    changed.notify_all();
-    threads.clear();
+    for (Worker& worker : workers) worker.called.notify_one();
+    workers.clear();
   }
 
-  // Starts a thread when no idle one is left for the last task of the queue.
-  void start_if_needed() REQUIRES_LOCK(mutex) {
-    if (std::ssize(queue) <= idle || std::ssize(threads) == threads_wanted) return;
-    threads.emplace_back(name, [this] { run(); });
-    ++idle;
+  bool add(std::function<void()> task, int priority) REQUIRES_LOCK(mutex) {
+    if (stopping) return false;
+    queue.emplace(std::pair{-priority, sequence++}, std::move(task));
+    return true;
   }
 
-  void run() {
+  // The idle thread to wake for a new task: the one that worked last, whose data is still in its processor's cache.
+  // Without an idle one it starts a thread, if it may, and returns nullptr.
+  Worker* call_worker() REQUIRES_LOCK(mutex) {
+    if (!idle.empty()) {
+      Worker* const worker = idle.back();
+      idle.pop_back();
+      worker->is_called = true;
+      return worker;
+    }
+    if (std::ssize(workers) < threads_wanted) {
+      Worker& worker = workers.emplace_back();
+      worker.thread = Thread(name, [this, &worker] { run(worker); });
+    }
+    return nullptr;
+  }
+
+  void run(Worker& self) {
     stay_on(cpus);
     std::function<void()> task;
-    for (bool has_run = false;; has_run = true) {
+    for (;;) {
       {
         MutexLock lock(mutex);
-        idle += has_run ? 1 : 0;  // start_if_needed() has counted a new thread
-        while (queue.empty() && !stopping) changed.wait(mutex);
+        while (queue.empty() && !stopping) {
+          idle.push_back(&self);
+          while (!self.is_called && !stopping) self.called.wait(mutex);
+          self.is_called = false;
+        }
         if (stopping) return;
-        --idle;
         task = std::move(queue.begin()->second);
         queue.erase(queue.begin());
       }
@@ -55,13 +79,12 @@ struct Executor::Impl {
   const std::string name;
   const std::vector<int> cpus;
   Mutex mutex;
-  CondVar changed;
   // The highest priority first, then the order of submission.
   std::map<std::pair<int, uint64_t>, std::function<void()>> queue GUARDED_BY(mutex);
   uint64_t sequence GUARDED_BY(mutex) = 0;
   bool stopping GUARDED_BY(mutex) = false;
-  int64_t idle GUARDED_BY(mutex) = 0;  // threads that run no task, or have just been started
-  std::vector<Thread> threads;         // grows under the mutex until `stopping`
+  std::vector<Worker*> idle GUARDED_BY(mutex);  // the last one worked last
+  std::deque<Worker> workers;                   // grows under the mutex until `stopping`
 };
 
 Executor::Executor(int threads, std::string name, std::vector<int> cpus)
@@ -73,13 +96,19 @@ Executor::~Executor() = default;
 
 void Executor::submit(std::function<void()> task, int priority) {
   Impl& impl = impl_.get();
+  Impl::Worker* called = nullptr;
   {
     MutexLock lock(impl.mutex);
-    if (impl.stopping) return;
-    impl.queue.emplace(std::pair{-priority, impl.sequence++}, std::move(task));
-    impl.start_if_needed();
+    if (!impl.add(std::move(task), priority)) return;
+    called = impl.call_worker();
   }
-  impl.changed.notify_one();
+  if (called != nullptr) called->called.notify_one();
+}
+
+void Executor::submit_last(std::function<void()> task, int priority) {
+  Impl& impl = impl_.get();
+  MutexLock lock(impl.mutex);
+  impl.add(std::move(task), priority);
 }
 
 void parallel_for(Executor& executor, int64_t count, const std::function<void(int64_t)>& body) {

@@ -28,6 +28,9 @@ class Executor {
   // Tasks must not throw. A higher `priority` runs earlier. A child after fork starts its own threads and does not
   // run the tasks that the parent had queued.
   void submit(std::function<void()> task, int priority = 0);
+  // For a task of this executor, as the last thing it does: its thread runs what is submitted next, so no thread is
+  // woken for it.
+  void submit_last(std::function<void()> task, int priority = 0);
 
   int threads() const { return threads_; }
 

@@ -7,13 +7,13 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/units.h"
 #include "millrace/base/thread/sync.h"
 
@@ -23,8 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string text_of(const fs::path& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return read_text(path).value_or("");
 }
 
 std::vector<std::string> split_at_commas(std::string_view text) {

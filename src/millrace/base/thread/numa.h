@@ -2,7 +2,7 @@
 #pragma once
 
 // Which processors are near a rank of a job, so that its threads, and the memory that they touch first, can be on the
-// NUMA node that its GPU hangs on. Reads /proc and /sys below a root, which tests replace. Thread-safe.
+// NUMA node to which its GPU is attached. Reads /proc and /sys below a root, which tests replace. Thread-safe.
 
 #include <filesystem>
 #include <optional>
@@ -25,13 +25,13 @@ LocalRank local_rank();
 // The affinity mask of the calling thread, ascending; empty when it cannot be read.
 std::vector<int> allowed_cpus();
 
-// Those of `allowed` that are on the NUMA node of the rank's GPU: the one that it sees alone, else the one with its
-// number. Without a GPU whose node is known, on its share of the nodes that `allowed` touches. Empty when nothing is
-// gained: one node, a rank that has all nodes to itself, or none of `allowed` on that node.
+// The CPUs of `allowed` on the NUMA node of the rank's GPU, which is its only visible GPU, or else the GPU with the
+// rank's number. If no GPU's node is known: the CPUs on the rank's share of the nodes of `allowed`. Empty when binding
+// gains nothing: one node, one rank on all nodes, or no CPU of `allowed` on that node.
 std::vector<int> near_cpus(const LocalRank& rank, std::span<const int> allowed,
                            const std::filesystem::path& root = "/");
 
-// Keeps the calling thread on these processors; with none, or where the system refuses, it stays as it is.
+// Binds the calling thread to these CPUs. Does nothing when `cpus` is empty or the system refuses.
 void stay_on(std::span<const int> cpus);
 
 }  // namespace millrace

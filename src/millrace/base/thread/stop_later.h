@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A stop that follows another one after a delay: for work that may finish after Ctrl-C, but must not take for ever.
+// A stop token that is set a fixed time after another one: for work that may finish after Ctrl-C, but not take forever.
 
 #include <chrono>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Thread-safe. The token may outlive it; then it is set no more.
+// Thread-safe. The token may outlive this object, which then sets it no more.
 class StopLater {
  public:
   StopLater(const std::stop_token& stop, std::chrono::milliseconds delay) : delay_(delay) {
@@ -42,7 +42,7 @@ class StopLater {
   Mutex mutex_;
   CondVar ending_;
   bool is_ending_ GUARDED_BY(mutex_) = false;
-  Thread thread_;  // after what it uses
+  Thread thread_;  // declared after the members that it uses
   std::optional<std::stop_callback<std::function<void()>>> with_first_;
 };
 

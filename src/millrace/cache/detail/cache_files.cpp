@@ -31,8 +31,8 @@ constexpr int64_t kWays = 128;
 constexpr int64_t kFewestWays = 8, kMostWays = 1024;  // after a change of the cap; beyond, the cache begins anew
 constexpr int64_t kFewestBlocks = 16;
 constexpr int64_t kFixedBytes = sizeof(TableHeader) + kOpenSlots * sizeof(OpenSlot);
-constexpr std::chrono::seconds kPatience{30};
-constexpr std::chrono::milliseconds kRetry{5};
+constexpr std::chrono::seconds kPatience{30};   // A choice: holders lay out or shrink files, which takes seconds
+constexpr std::chrono::milliseconds kRetry{5};  // A choice: short beside a start, and little work while one waits
 
 int64_t slots_under(int64_t cap_bytes, int64_t block_bytes) {
   return (cap_bytes - kFixedBytes) / (block_bytes + static_cast<int64_t>(sizeof(Slot)));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What is removed after a commit: steps that the rules do not keep, and attempts that will never commit. Called by the
+// Removes, after a commit, steps that the rules do not keep, and attempts that will never commit. Called by the
 // committer only; free functions that block.
 
 #include <cstdint>

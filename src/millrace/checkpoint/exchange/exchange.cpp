@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "millrace/base/memory/buffer_pool.h"
+#include "millrace/base/text/ascii.h"
 #include "millrace/base/text/json_writer.h"
 #include "millrace/base/thread/executor.h"
 #include "millrace/checkpoint/exchange/cast.h"
@@ -26,6 +27,7 @@ namespace millrace::checkpoint {
 
 namespace {
 
+constexpr std::string_view kOneFile = "model.safetensors";
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
 constexpr std::array<std::string_view, 10> kWeightEndings{".safetensors", ".index.json", ".bin",  ".pt",   ".pth",
                                                           ".h5",          ".msgpack",    ".onnx", ".gguf", ".distcp"};
@@ -90,10 +92,34 @@ Result<std::vector<FilePlan>> plan_files(const Checkpoint& checkpoint, const Exp
     files.back().data_bytes += bytes;
   }
   for (size_t i = 0; i < files.size() && !options.single_file; ++i) {
-    files[i].name =
-        files.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
+    files[i].name = files.size() == 1 ? std::string(kOneFile)
+                                      : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, files.size());
   }
   return files;
+}
+
+// "model-00001-of-00004.safetensors"
+bool is_numbered_file(std::string_view name) {
+  constexpr std::string_view kLike = "model-#####-of-#####.safetensors";
+  return std::ranges::equal(name, kLike, [](char c, char like) { return like == '#' ? is_digit(c) : c == like; });
+}
+
+// The files that an earlier export left in `folder`, by name.
+Result<std::vector<std::string>> earlier_export(const Location& folder) {
+  const auto level = list_level(folder);
+  if (!level && level.error().code() == ErrorCode::kNotFound) return std::vector<std::string>();
+  if (!level) return tl::unexpected<Error>(level.error());
+  std::vector<std::string> names;
+  for (const ObjectInfo& object : level->objects) {
+    if (object.key == kOneFile || object.key == kIndexName || is_numbered_file(object.key)) names.push_back(object.key);
+  }
+  return names;
+}
+
+Status remove_files(const Location& folder, const std::vector<std::string>& names) {
+  std::vector<std::string> keys;
+  for (const std::string& name : names) keys.push_back(folder.child(name).key);
+  return keys.empty() ? Status() : folder.storage->remove(keys);
 }
 
 // Streams one file from the checkpoint: batches of neighbouring bytes, each loaded as boxes and written in pieces.
@@ -151,6 +177,7 @@ class FileExport {
   }
 
  private:
+  // A batch's writes at once. A choice: more than a disk's queue needs.
   static constexpr int kMostWrites = 64;
 
   // A run of numbers that was loaded beside the file's bytes and is cast into them.
@@ -456,14 +483,25 @@ Result<std::vector<ExportedFile>> export_safetensors(const Checkpoint& checkpoin
   int64_t bytes = 0;
   for (const FilePlan& file : files) bytes += file.data_bytes;
   if (progress != nullptr) progress->set_totals(bytes, std::ssize(files));
+  // Readers prefer one file to many, and many are read by their index. So an index leaves before a file that it names
+  // is replaced, and other files of an earlier export leave before the new index arrives.
+  std::vector<std::string> stale;
+  if (!options.single_file) {
+    ASSIGN_OR_RETURN(stale, earlier_export(at));
+  }
+  if (files.size() > 1 && std::erase(stale, kIndexName) > 0) {
+    RETURN_IF_ERROR(remove_files(at, {std::string(kIndexName)}));
+  }
   std::vector<ExportedFile> written;
   for (const FilePlan& file : files) {
+    std::erase(stale, file.name);
     const Location target = options.single_file ? at : at.child(file.name);
     FileExport one(checkpoint, file, options);
     ASSIGN_OR_RETURN(const int64_t size, with_context(one.write(target, stop, progress), "export to " + target.url));
     written.push_back({file.name, static_cast<int64_t>(file.tensors.size()), size});
     if (progress != nullptr) progress->add(0, 1);
   }
+  RETURN_IF_ERROR(remove_files(at, stale));
   if (files.size() > 1) {
     const Location index = at.child(kIndexName);
     RETURN_IF_ERROR(write_object(*index.storage, index.key, index_text(files)));

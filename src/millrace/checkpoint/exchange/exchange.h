@@ -43,21 +43,22 @@ struct ExportOptions {
   // The tensors "ENTRY.name" of the checkpoint become "name". Empty: all tensors, with their names.
   std::string entry = "model";
   NameMap names;                              // applied behind the entry
-  int64_t max_file_bytes = 5'000'000'000;     // of tensors in one file, unless one tensor has more
+  int64_t max_file_bytes = 5'000'000'000;     // most bytes of tensors in one file, unless one tensor has more
   int64_t buffer_bytes = int64_t{512} << 20;  // memory that the export takes
-  std::optional<formats::Dtype> dtype{};      // of the floating-point tensors (F64, F32, F16, BF16) in the files
+  std::optional<formats::Dtype> dtype{};      // dtype of the floating-point tensors (F64, F32, F16, BF16) in the files
   bool single_file = false;                   // `at` is the file, not the folder
   int threads = 0;                            // 0: available_cpus(), at most 8
 };
 struct ExportedFile {
   std::string name;  // in the folder; empty for a single file
   int64_t tensors = 0;
-  int64_t bytes = 0;  // of the file
+  int64_t bytes = 0;  // size of the file
 };
 // Writes the tensors to `at`, those of integers, booleans and narrower floats as they are; each byte that is read is
-// verified. Each file appears when it is complete, the index last. Errors: not_found (no tensor of this entry, naming
-// those that there are), invalid_argument (two tensors that get one name, a dtype to which nothing is cast), those of
-// Checkpoint::load and of writing.
+// verified. Each file appears when it is complete, the index last. Files of an earlier export in the folder are
+// removed; when the export fails, the folder holds the earlier one whole, or no index. Errors: not_found (no tensor of
+// this entry, naming those that there are), invalid_argument (two tensors that get one name, a dtype to which nothing
+// is cast), those of Checkpoint::load and of writing.
 [[nodiscard]] Result<std::vector<ExportedFile>> export_safetensors(const Checkpoint& checkpoint, const Location& at,
                                                                    const ExportOptions& options,
                                                                    std::stop_token stop = {},
@@ -68,10 +69,10 @@ struct ExportedFile {
 [[nodiscard]] Result<std::vector<std::string>> copy_companions(const Location& from, const Location& to);
 
 struct ImportOptions {
-  std::string entry = "model";  // as in ExportOptions: "name" becomes "ENTRY.name"
+  std::string entry = "model";  // see ExportOptions: "name" becomes "ENTRY.name"
   NameMap names;
   int64_t step = 0;
-  int64_t part_bytes = int64_t{1} << 30;  // of tensors in one part; the import takes twice as much memory
+  int64_t part_bytes = int64_t{1} << 30;  // bytes of tensors in one part; the import takes twice as much memory
   int threads = 0;
 };
 // Writes one step whose parts hold the tensors of `files`, and whose state is what millrace.torch.Checkpointer restores

@@ -84,6 +84,22 @@ int64_t newest_complete(const std::vector<ForeignStep>& steps) {
   return newest;
 }
 
+Status refuse_accelerate(const Location& root, const std::vector<ForeignStep>& steps) {
+  const auto found = std::ranges::find_if(steps, &ForeignStep::is_accelerate);
+  if (found == steps.end()) return {};
+  return fail(ErrorCode::kUnsupported,
+              "{}: Accelerate wrote it, and nothing tells whether it is complete: follow is for the Trainer's "
+              "checkpoints, which end with {}; `millrace sync` copies the folder",
+              root.child(folder_of(found->step)).url, kLast);
+}
+
+// Whether the two hold the same files with the same contents.
+Result<bool> is_same(const Location& from, const Location& to, const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const auto report, sync::sync(from, to, {.dry_run = true, .record = false}, stop));
+  RETURN_IF_ERROR(report.status());
+  return report.copied_files == 0 && report.extra_files == 0;
+}
+
 class Follower {
  public:
   Follower(const Location& source, const Location& target, const FollowOptions& options, std::stop_token stop)
@@ -92,16 +108,18 @@ class Follower {
   // True: what is complete is copied, and nothing is about to be.
   Result<bool> look() {
     ASSIGN_OR_RETURN(const auto here, foreign_steps(source_));
+    RETURN_IF_ERROR(refuse_accelerate(source_, here));
     ASSIGN_OR_RETURN(const auto there, foreign_steps(target_));
     bool is_done = true;
     for (const ForeignStep& step : here) {
       const ForeignStep* const copy = find(there, step.step);
-      if (!step.is_complete || (copy != nullptr && copy->is_complete) || is_too_old(step, here, there)) continue;
+      const bool has_copy = copy != nullptr && copy->is_complete;
+      if (!step.is_complete || (has_copy && is_of(*copy, step)) || is_too_old(step, here, there)) continue;
       if (!has_settled(step)) {
         is_done = false;
         continue;
       }
-      RETURN_IF_ERROR(copy_step(step));
+      RETURN_IF_ERROR(has_copy ? replace_step(step, *copy) : copy_step(step));
     }
     RETURN_IF_ERROR(prune(here));
     return is_done;
@@ -112,19 +130,46 @@ class Follower {
   bool is_too_old(const ForeignStep& step, const std::vector<ForeignStep>& here,
                   const std::vector<ForeignStep>& there) const {
     if (options_.keep_last == 0) return false;
-    std::set<int64_t> newer;
+    std::set<int64_t> newer, newer_here;
     for (const auto* steps : {&here, &there}) {
       for (const ForeignStep& each : *steps) {
-        if (each.is_complete && each.step > step.step) newer.insert(each.step);
+        if (!each.is_complete || each.step <= step.step) continue;
+        newer.insert(each.step);
+        if (steps == &here) newer_here.insert(each.step);
       }
     }
-    return std::ssize(newer) >= options_.keep_last;
+    if (std::ssize(newer) < options_.keep_last) return false;
+    if (std::ssize(newer_here) < options_.keep_last && told_.insert(step.step).second) {
+      log(LogLevel::kWarning,
+          "{} is not copied: {} keeps {} newer ones that {} does not have, so the run went back; remove them, or "
+          "choose another target",
+          source_.child(folder_of(step.step)).url, target_.url, newer.size() - newer_here.size(), source_.url);
+    }
+    return true;
+  }
+
+  // Whether the copy was made of this step. The program may have written the number again after it went back.
+  bool is_of(const ForeignStep& copy, const ForeignStep& step) const {
+    const auto made = made_.find(step.step);
+    return made != made_.end() ? made->second == step.state : step.newest <= copy.last;
   }
 
   bool has_settled(const ForeignStep& step) {
     const auto [known, is_new] = since_.try_emplace(step.step, std::pair(step.state, Clock::now()));
     if (!is_new && known->second.first != step.state) known->second = {step.state, Clock::now()};
     return Clock::now() - known->second.second >= options_.settle;
+  }
+
+  Status replace_step(const ForeignStep& step, const ForeignStep& copy) {
+    const std::string folder = folder_of(step.step);
+    ASSIGN_OR_RETURN(const bool same, is_same(source_.child(folder), target_.child(folder), stop_));
+    if (same) {
+      made_[step.step] = step.state;
+      return {};
+    }
+    RETURN_IF_ERROR(remove_whole(target_, copy, stop_));
+    tell(options_, FollowEvent::Kind::kRemoved, copy);
+    return copy_step(step);
   }
 
   Status copy_step(const ForeignStep& step) {
@@ -139,6 +184,7 @@ class Follower {
       tell(options_, FollowEvent::Kind::kGone, step);
       return {};
     }
+    made_[step.step] = step.state;
     tell(options_, FollowEvent::Kind::kCopied, step, std::chrono::duration<double>(Clock::now() - begin).count());
     return {};
   }
@@ -166,6 +212,8 @@ class Follower {
   const FollowOptions& options_;
   const std::stop_token stop_;
   std::map<int64_t, std::pair<std::string, Clock::time_point>> since_;  // of each source step, its state
+  std::map<int64_t, std::string> made_;  // states of source steps that the copies are known to be of
+  mutable std::set<int64_t> told_;       // steps that a log line named
 };
 
 }  // namespace
@@ -195,6 +243,9 @@ Result<std::vector<ForeignStep>> foreign_steps(const Location& root) {
     ++each.step.files;
     each.step.bytes += object.size;
     each.names += fmt::format("{} {} {}\n", name, object.size, object.modified.ns_text());
+    each.step.newest = std::max(each.step.newest, object.modified);
+    if (name == kLast) each.step.last = object.modified;
+    each.step.is_accelerate |= name.starts_with("random_states_") && name.ends_with(".pkl");
     each.has_last |= name == kLast;
     each.has_latest |= name == "latest";
     each.has_deepspeed |= name.starts_with("global_step");
@@ -205,6 +256,7 @@ Result<std::vector<ForeignStep>> foreign_steps(const Location& root) {
   }
   std::vector<ForeignStep> steps;
   for (auto& [number, each] : seen) {
+    each.step.is_accelerate &= !each.has_last;
     each.step.is_complete = each.has_last && (!each.has_latest || each.has_deepspeed);
     each.step.state = to_hex(xxh3_128(each.names));
     steps.push_back(std::move(each.step));
@@ -229,6 +281,7 @@ Status follow_checkpoints(const Location& source, const Location& target, const 
 Result<std::optional<int64_t>> restore_checkpoint(const Location& source, const Location& target,
                                                   const FollowOptions& options, const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const auto here, foreign_steps(source));
+  RETURN_IF_ERROR(refuse_accelerate(source, here));
   ASSIGN_OR_RETURN(const auto there, foreign_steps(target));
   for (const ForeignStep& step : here) {
     if (step.is_complete) continue;

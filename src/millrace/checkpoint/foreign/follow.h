@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "millrace/base/io/file_time.h"
 #include "millrace/base/status.h"
 #include "millrace/storage/url.h"
 
@@ -26,8 +27,10 @@ namespace millrace::checkpoint {
 struct ForeignStep {
   int64_t step = 0;
   int64_t files = 0, bytes = 0;
-  bool is_complete = false;  // as far as the names of its files tell
-  std::string state;         // equal while nothing in it changes
+  bool is_complete = false;    // judged by the names of its files
+  bool is_accelerate = false;  // Accelerate wrote it, which marks no end
+  std::string state;           // equal while nothing in it changes
+  FileTime newest, last;       // times of its newest file and of trainer_state.json
 };
 // The step in the name of a folder of the Trainer ("checkpoint-100"); nullopt for any other name.
 std::optional<int64_t> trainer_step(std::string_view folder);
@@ -49,14 +52,19 @@ struct FollowOptions {
   std::function<void(const FollowEvent&)> on_event;
 };
 
+// Copies each complete step that the target lacks. A step that the source wrote again after its copy was made replaces
+// the copy, unless the contents are equal. A log line names steps that are left out because `keep_last` newer ones are
+// at the target only: the run went back.
 // Ends when `stop` is set, which is no error between two copies. A copy that fails is tried again at the next look,
-// and is the answer of a call with `once`. Errors: cancelled (in a copy), those of listing and copying.
+// and is the answer of a call with `once`. Errors: cancelled (in a copy), unsupported (the folders are Accelerate's),
+// those of listing and copying.
 [[nodiscard]] Status follow_checkpoints(const Location& source, const Location& target, const FollowOptions& options,
                                         const std::stop_token& stop);
 
 // Before the program starts again: removes from `source` the checkpoints that are not complete, which the Trainer would
 // resume from, and copies the newest complete one of `target` back, unless `source` has one as new. Returns the step
-// that the program will find. REQUIRES: the program does not run.
+// that the program will find. REQUIRES: the program does not run. Errors: unsupported (the folders are Accelerate's;
+// nothing was removed), those of listing and copying.
 [[nodiscard]] Result<std::optional<int64_t>> restore_checkpoint(const Location& source, const Location& target,
                                                                 const FollowOptions& options,
                                                                 const std::stop_token& stop);

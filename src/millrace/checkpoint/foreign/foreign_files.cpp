@@ -13,6 +13,7 @@
 
 #include "millrace/base/io/io.h"
 #include "millrace/base/io/path.h"
+#include "millrace/base/text/ascii.h"
 #include "millrace/checkpoint/io/damage.h"
 #include "millrace/formats/pickle.h"
 #include "millrace/formats/safetensors.h"
@@ -45,11 +46,38 @@ Result<std::string> read_text(const ForeignFiles& of, std::string_view path, int
   return read_all(*reader, limit);
 }
 
+// Python's json module writes NaN, Infinity and integers of any length, which JSON parsers refuse: the Trainer's state
+// has a NaN after a step that overflowed, a tokenizer's settings have 10^30. Puts other numbers in their place.
+std::string without_python_numbers(std::string text) {
+  constexpr size_t kMostDigits = 18;  // that fit 64 bits
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (in_string) {
+      if (text[i] == '"') in_string = false;
+      if (text[i] == '\\') ++i;
+      continue;
+    }
+    if (text[i] == '"') in_string = true;
+    for (const std::string_view name : {"NaN", "Infinity"}) {
+      if (std::string_view(text).substr(i, name.size()) == name) text.replace(i, name.size(), name.size(), '1');
+    }
+    if (!is_digit(text[i])) continue;
+    size_t end = i;
+    while (end < text.size() && is_digit(text[end])) ++end;
+    const bool is_integer = end == text.size() || (text[end] != '.' && text[end] != 'e' && text[end] != 'E');
+    if (is_integer && end - i > kMostDigits) text[i + 1] = '.';
+    while (end < text.size() && (is_digit(text[end]) || text[end] == '.')) ++end;
+    i = end - 1;
+  }
+  return text;
+}
+
 // A JSON document of `of`; it lives as long as the parser.
-Result<simdjson::dom::element> parse(simdjson::dom::parser& parser, const std::string& text, std::string_view path) {
+Result<simdjson::dom::element> parse(simdjson::dom::parser& parser, std::string text, std::string_view path) {
   simdjson::dom::element document;
-  if (const auto error = parser.parse(text).get(document); error != simdjson::SUCCESS)
-    return unusable("{} is not JSON: {}", path, simdjson::error_message(error));
+  auto error = parser.parse(text).get(document);
+  if (error != simdjson::SUCCESS) error = parser.parse(without_python_numbers(std::move(text))).get(document);
+  if (error != simdjson::SUCCESS) return unusable("{} is not JSON: {}", path, simdjson::error_message(error));
   return document;
 }
 

@@ -22,7 +22,7 @@ enum class CheckpointKind { kMillrace, kTrainer, kLightning, kDcp, kMegatron, kD
 std::string_view kind_name(CheckpointKind kind);  // "millrace", "trainer", "lightning", "dcp", "megatron", "deepspeed"
 
 struct FoundCheckpoint {
-  std::string name;  // of the folder or file below the root
+  std::string name;  // name of the folder or file below the root
   CheckpointKind kind = CheckpointKind::kTrainer;
   std::optional<int64_t> step;  // nullopt: neither its name nor its files say
   std::string reason;           // why no training can resume from it; empty: it is good

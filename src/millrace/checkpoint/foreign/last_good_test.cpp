@@ -80,6 +80,23 @@ TEST(LastGood, PassesOverEachDamage) {
   for (size_t i = 3; i < 7; ++i) EXPECT_THAT(last.passed_over[i].reason, HasSubstr("model.safetensors")) << i;
 }
 
+// As Python's json module writes it.
+TEST(LastGood, ReadsPythonsNumbers) {
+  const Location root = memory_root();
+  put_trainer(root, 3, safetensors_of(10));
+  put(root, "checkpoint-3/trainer_state.json",
+      R"({"log_history": [{"grad_norm": NaN, "loss": Infinity, "name": "NaN \"Infinity"}, {"loss": -Infinity}], )"
+      R"("best": 1.5e300, "global_step": 3})");
+  put(root, "checkpoint-3/tokenizer_config.json", R"({"model_max_length": 1000000000000000019884624838656})");
+  const auto last = find_last_good(root).value();
+  ASSERT_TRUE(last.good) << last.passed_over.at(0).reason;
+  EXPECT_EQ(last.good->name, "checkpoint-3");
+  for (const std::string_view damage : {"NaM", "1-", "12345678901234567890123.", R"("NaN)", "{", "Infinit", "01"}) {
+    put(root, "checkpoint-3/tokenizer_config.json", fmt::format("{{\"a\": {}}}", damage));
+    EXPECT_FALSE(find_last_good(root).value().good) << damage;
+  }
+}
+
 TEST(LastGood, OwnStepsAreHeldAgainstTheirManifest) {
   const Location root = memory_root();
   save_own(root, {1, 2, 3, 4});

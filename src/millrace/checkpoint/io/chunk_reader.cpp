@@ -30,6 +30,7 @@ constexpr int64_t kGapBytes = 64 << 10;      // read along: less than the time o
 constexpr int kSlotsAhead = 8;               // read while the threads work
 constexpr int64_t kBufferBytes = 128 << 20;  // of all slots, unless two need more
 constexpr size_t kStreamCopy = 256 << 10;    // from here on the copy goes past the cache
+// After a stop, reads under way hang when none has ended for so long. A choice: far above the time of one read.
 constexpr std::chrono::milliseconds kLeaveGrace{1'000};
 
 int64_t page_floor(int64_t value) {

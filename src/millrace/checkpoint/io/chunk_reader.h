@@ -25,18 +25,18 @@
 namespace millrace::checkpoint {
 
 struct ChunkRead {
-  // What happens to the verified bytes.
+  // Where the verified bytes go: to `out`, to ChunkReadOptions::take, or nowhere.
   enum class Use { kCopy, kTake, kCheckOnly };
 
   const RandomReader* file = nullptr;
-  std::string_view tensor;  // for messages; empty: the file's header
+  std::string_view tensor;  // named in messages; empty: the file's header
   int64_t offset = 0;       // in the file
   int64_t bytes = 0;
   std::optional<Hash128> hash;  // nullopt: not verified
   Use use = Use::kCheckOnly;
-  std::byte* out = nullptr;  // for kCopy
-  size_t tag = 0;            // for kTake
-  int64_t items = 0;         // to add to the progress when it is done
+  std::byte* out = nullptr;  // kCopy only; where the bytes go
+  size_t tag = 0;            // kTake only; take() reads it
+  int64_t items = 0;         // added to the progress when the chunk is done
 };
 
 struct ChunkReadOptions {
@@ -52,7 +52,7 @@ struct ChunkReadOptions {
   // When the storage has ended no read for so long, those under way are left to themselves, and what is not there yet
   // is a timeout. A stop then waits for a second at most. Zero: waits for ever.
   std::chrono::milliseconds patience{0};
-  std::shared_ptr<const void> needed;  // what reads use, such as their files; kept until the last of them has ended
+  std::shared_ptr<const void> needed;  // objects that reads use, such as files; kept until the last read has ended
   std::shared_ptr<Executor> readers;   // when set, its threads read, not those of the storage
 };
 

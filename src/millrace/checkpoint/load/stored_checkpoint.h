@@ -37,7 +37,7 @@ namespace millrace::checkpoint {
 // A file that a part's tensors lie in.
 struct PartFile {
   int64_t rank = 0;
-  std::optional<size_t> source{};  // of PartRecord::sources; nullopt: the part's own
+  std::optional<size_t> source{};  // index in PartRecord::sources; nullopt: the part's own file
   auto operator<=>(const PartFile&) const = default;
 };
 
@@ -46,7 +46,7 @@ struct OpenPart {
   std::shared_ptr<const PartRecord> record;
   PartFile of;
   std::shared_ptr<RandomReader> file;
-  size_t tier = 0;  // that the file is in
+  size_t tier = 0;  // the tier that has the file
 
   const PartSource* source() const { return of.source ? &record->sources[*of.source] : nullptr; }
   int64_t data_offset() const { return source() == nullptr ? record->data_offset : source()->data_offset; }
@@ -108,7 +108,7 @@ struct Piece {
 // How the bytes of a chunk that does not go straight to its target get there.
 struct Scatter {
   BoxCopy copy;
-  int64_t tensor_offset = 0;  // of the stored box, in the file
+  int64_t tensor_offset = 0;  // offset of the stored box in the file
   std::byte* target = nullptr;
 };
 
@@ -221,7 +221,7 @@ class StoredCheckpoint final : public Checkpoint {
   const StepInfo info_;
   const std::chrono::milliseconds patience_;  // zero: for ever
   std::vector<Location> roots_;               // nearest first
-  std::vector<Location> directories_;         // of the attempt, in each tier, nearest first
+  std::vector<Location> directories_;         // folder of the attempt in each tier, nearest first
   std::vector<StoredTensor> tensors_;
   std::vector<size_t> boxes_of_part_;
   mutable Mutex mutex_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a rank leaves in the folder of its attempt when its part of a step will never come: the other ranks read it and
-// stop waiting (docs/format/checkpoint.md). It belongs to no commit, and a sweep removes it. Free functions that block;
-// thread-safe.
+// The file that a rank writes to the folder of its attempt when its part of a step will never come. The other ranks
+// read it and stop waiting (docs/format/checkpoint.md). It belongs to no commit, and a sweep removes it. Free functions
+// that block; thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -17,7 +17,8 @@ namespace millrace::checkpoint {
 // `attempt`: the folder. Errors: those of storage.
 [[nodiscard]] Status write_failure(const Location& attempt, const RankPlaces& places, int64_t rank, const Error& cause);
 
-// What the rank left: its host and cause, with the cause's code. nullopt: nothing. Errors: those of storage.
+// Reads the failure of `rank`: its host and cause, with the cause's code. nullopt: the rank reported none. Errors:
+// those of storage.
 [[nodiscard]] Result<std::optional<Error>> read_failure(const Location& attempt, const RankPlaces& places,
                                                         int64_t rank);
 

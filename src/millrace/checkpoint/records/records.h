@@ -18,11 +18,11 @@
 
 namespace millrace::checkpoint {
 
-// What one hash covers in files written now: small enough that a loaded chunk is still in the processor's cache when it
-// is hashed and copied, and 35 bytes of JSON for each are next to nothing.
+// The bytes that one hash covers in files written now. A loaded chunk of this size is still in the processor's cache
+// when it is hashed and copied. The 35 bytes of JSON for each chunk are negligible.
 inline constexpr int64_t kChunkBytes = 4 << 20;
 inline constexpr int64_t kMaxChunkBytes = 16 << 20;    // in files of earlier builds
-inline constexpr int64_t kMaxRecordBytes = 1LL << 30;  // of a part record or manifest
+inline constexpr int64_t kMaxRecordBytes = 1LL << 30;  // most bytes of a part record or manifest
 inline constexpr int64_t kMaxWorldSize = 1'000'000;
 
 // A file of an earlier step in which tensors of a part lie. The same rank of as many ranks wrote it.
@@ -42,7 +42,7 @@ struct PartTensor {
   Box box;
   int64_t begin = 0;  // in the file's data buffer
   int64_t bytes = 0;
-  std::vector<Hash128> hashes;     // of each chunk_bytes of the box; the last one is shorter
+  std::vector<Hash128> hashes;     // one for each chunk_bytes of the box; the last chunk is shorter
   std::optional<size_t> source{};  // the file it is in, of PartRecord::sources; nullopt: the part's own
 };
 
@@ -53,17 +53,17 @@ struct PartRecord {
   int64_t world_size = 1;
   int64_t file_bytes = 0;
   int64_t data_offset = 0;  // where the file's data buffer starts
-  Hash128 header_hash;      // of the file's bytes [0, data_offset)
+  Hash128 header_hash;      // hash of the file's bytes [0, data_offset)
   int64_t chunk_bytes = kChunkBytes;
   std::vector<PartTensor> tensors;  // by name
   std::string state;
-  bool in_folders = false;  // as the manifest's
-  bool shares = false;      // as the manifest's
+  bool in_folders = false;  // same as in the manifest
+  bool shares = false;      // same as in the manifest
   std::vector<PartSource> sources;
 
   RankPlaces places() const { return {world_size, in_folders}; }
   const PartTensor* find(std::string_view name) const;
-  int64_t referred_bytes() const;  // of tensors in other steps' files
+  int64_t referred_bytes() const;  // bytes of tensors in other steps' files
 };
 std::string serialize(const PartRecord& part);
 // Errors: corruption naming `source` and the reason; unsupported (version).
@@ -79,9 +79,9 @@ struct WrittenRecord {
 std::vector<Ancestor> bases_of(std::span<const PartSource> sources);
 
 struct ManifestPart {
-  int64_t bytes = 0;       // of the part record
-  Hash128 hash;            // of the part record's text
-  int64_t file_bytes = 0;  // of the safetensors file
+  int64_t bytes = 0;       // size of the part record
+  Hash128 hash;            // hash of the part record's text
+  int64_t file_bytes = 0;  // size of the safetensors file
   int64_t referred_bytes = 0;
 };
 
@@ -125,7 +125,7 @@ std::string serialize(const Manifest& manifest);
 // A committed manifest as it lies there.
 struct StoredManifest {
   Manifest manifest;
-  std::string version;  // of the object
+  std::string version;  // version of the manifest's object
 };
 // Errors: not_found, those of parse_manifest, those of storage; corruption when it is another step's.
 [[nodiscard]] Result<StoredManifest> read_manifest(const Location& root, int64_t step);

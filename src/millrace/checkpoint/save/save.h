@@ -26,7 +26,7 @@ class Save final : public PendingSave {
  public:
   struct TierTarget {
     std::string url;
-    bool asked = true;  // whether the step goes there
+    bool asked = true;  // the step goes there
   };
   struct Events {
     std::function<void(size_t tier)> given_up;  // its storage does not answer
@@ -74,7 +74,7 @@ class Save final : public PendingSave {
   bool finish(size_t tier, Status status);
   // Returns when `tier` has been finished or given up; at once where the step does not go there.
   void wait_finished(size_t tier);
-  // The same of all tiers. False: the deadline or `stop` came first.
+  // Returns when all tiers have been finished or given up. False: the deadline or `stop` came first.
   [[nodiscard]] bool wait_finished_until(Clock::time_point deadline, const std::stop_token& stop = {});
   bool is_finished() const;
   bool given_up(size_t tier) const;
@@ -102,7 +102,7 @@ class Save final : public PendingSave {
     TierState state = TierState::kPending;
     Status status;
     Clock::time_point answered = Clock::now();
-    bool waits = false;  // for another tier
+    bool waits = false;  // it waits for something other than its storage
     bool committed = false;
     bool finished = false;  // or given up: nobody waits for what is done there any more
     bool given_up = false;
@@ -110,7 +110,7 @@ class Save final : public PendingSave {
   };
   void notify();
   void end(Tier& tier, Status status) REQUIRES_LOCK(mutex_);
-  // With `status`, unless the step is committed there.
+  // Ends the tier with `status`, unless the step is committed there.
   void give_up_tier(size_t at, Status status) REQUIRES_LOCK(mutex_);
   bool all_finished() const REQUIRES_LOCK(mutex_);
   // Waits for a change, not for long; gives up tiers that do not answer.

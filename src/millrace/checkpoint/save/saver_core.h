@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the calling thread of a Saver and its background share. Thread-safe as said.
+// State that the calling thread of a Saver and its background threads share. Thread-safe as said.
 
 #include <fmt/format.h>
 
@@ -50,7 +50,7 @@ struct ThroughMemory {
   std::atomic<bool> busy{false};
 };
 
-// What the calling thread and the background share.
+// State that the calling thread and the background threads share.
 struct Core {
   Core(Location root, const SaverOptions& chosen)
       : options(chosen),
@@ -119,9 +119,9 @@ struct Core {
   Metrics metrics;
   std::stop_source stop;
   StuckSaves stuck;
-  std::optional<WrittenRecord> part;      // of save_part(), until commit()
-  BaseParts bases;                        // what saves may refer to; with `refer_unchanged`
-  std::atomic<bool> said_through{false};  // that saves are larger than their memory
+  std::optional<WrittenRecord> part;      // from save_part() until commit()
+  BaseParts bases;                        // parts that saves may refer to; with `refer_unchanged`
+  std::atomic<bool> said_through{false};  // the log has said that saves are larger than their memory
   std::atomic<bool> looked_for_base{false};
   std::atomic<int64_t> referred_bytes{0};
   Mutex mutex;
@@ -133,7 +133,7 @@ struct Documents {
   std::optional<std::string> state;
   std::string rank_state;
   StepMetrics metrics{};
-  std::optional<Lineage> line{};  // what the step continues
+  std::optional<Lineage> line{};  // the line that the step continues
 };
 
 }  // namespace millrace::checkpoint

@@ -73,9 +73,9 @@ class RankFile {
   [[nodiscard]] Result<PartRecord> write(const std::byte* image, const Target& target, Executor& executor,
                                          std::stop_token stop, const Hashes* known = nullptr) const;
 
-  // The same from the tensors themselves, through `memory`, which may be smaller than the file. Returns when all is
-  // written. Errors: resource_exhausted (`memory` holds no piece), cancelled (also when `tensors` were left), those of
-  // the fill and of the writer. REQUIRES: matches(tensors); memory is aligned to pages.
+  // Writes the same file from the tensors themselves, through `memory`, which may be smaller than the file. Returns
+  // when all is written. Errors: resource_exhausted (`memory` holds no piece), cancelled (also when `tensors` were
+  // left), those of the fill and of the writer. REQUIRES: matches(tensors); memory is aligned to pages.
   [[nodiscard]] Result<PartRecord> write_through(LiveTensors& tensors, std::span<std::byte> memory,
                                                  const Target& target, Executor& executor, std::stop_token stop) const;
 
@@ -98,7 +98,7 @@ class RankFile {
   // write_through() where the host has all tensors: threads copy, hash and write pieces side by side.
   [[nodiscard]] Result<PartRecord> write_here(LiveTensors& tensors, std::span<std::byte> memory, int64_t piece,
                                               const Target& target, Executor& executor, std::stop_token stop) const;
-  // Where it has not: one half of `memory` is filled while the other is written.
+  // write_through() where the host has not: fills one half of `memory` while the other is written.
   [[nodiscard]] Result<PartRecord> write_windows(LiveTensors& tensors, std::span<std::byte> memory, int64_t piece,
                                                  const Target& target, Executor& executor, std::stop_token stop) const;
   // Fills `window` with the file's bytes from `begin` on.
@@ -108,9 +108,9 @@ class RankFile {
   void hash_window(int64_t begin, std::span<const std::byte> window, Hashes& hashes, std::optional<Xxh3Stream>& open,
                    Executor& executor) const;
 
-  std::vector<TensorToSave> planned_;  // as given, data unset
+  std::vector<TensorToSave> planned_;  // the given tensors, with `data` unset
   formats::SafetensorsLayout layout_;
-  std::vector<size_t> order_;  // of each tensor in the file: its place in `planned_`
+  std::vector<size_t> order_;  // for each tensor in the file: its place in `planned_`
   std::vector<Chunk> chunks_;  // in the order of their bytes
 };
 

@@ -33,7 +33,7 @@ struct Workspace {
   void pin_image() { is_pinned = is_pinned && image.pin(); }
 
   Executor executor;
-  StagedBuffer image;  // of the rank's file; kept from save to save, so that its pages are there
+  StagedBuffer image;  // bytes of the rank's file; kept from save to save, so that its pages are there
   bool is_pinned;      // true while the driver has the image pinned
 };
 

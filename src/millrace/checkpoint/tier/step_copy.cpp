@@ -23,6 +23,7 @@ namespace millrace::checkpoint {
 
 namespace {
 
+// At the parts of other ranks. A choice: nothing beside the time that a part takes to be copied.
 constexpr std::chrono::milliseconds kBetweenLooks{100};
 
 // One of the folders that have the step, and its manifest.

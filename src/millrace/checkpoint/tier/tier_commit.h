@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a rank does to commit a save in one tier. Free functions that block; thread-safe.
+// Commits a rank's part of a save in one tier. Free functions that block; thread-safe.
 
 #include <cstdint>
 #include <functional>

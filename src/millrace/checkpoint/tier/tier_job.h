@@ -21,19 +21,19 @@
 
 namespace millrace::checkpoint {
 
-// What a save writes, and what it leaves to files of earlier steps.
+// The tensors that a save writes, and those that it leaves to files of earlier steps.
 struct PartChoice {
   std::shared_ptr<const RankFile> file;
-  std::optional<RankFile::Hashes> hashes{};  // of `file`; nullopt: not known yet
+  std::optional<RankFile::Hashes> hashes{};  // hashes of `file`; nullopt: not known yet
   Referred referred{};
 };
 
-// What all tiers of one save share. The first tier that writes the image makes the choice for all, because the image
-// then becomes that of the chosen file. Thread-safe.
+// State that all tiers of one save share. The first tier that writes the image makes the choice for all, because the
+// image then becomes that of the chosen file. Thread-safe.
 struct SaveSource {
   std::shared_ptr<const RankFile> file;  // with all tensors
   std::shared_ptr<const Documents> documents;
-  std::shared_ptr<LiveTensors> live;  // what to write instead of the image; nullptr: the image
+  std::shared_ptr<LiveTensors> live;  // tensors to write instead of the image; nullptr: the image
   // By tier: the memory that `live` goes through. Empty: an older save hangs in the tier and has it.
   std::vector<std::span<std::byte>> through{};
   Mutex choosing;

@@ -8,22 +8,12 @@
 #include <limits>
 #include <string>
 
+#include "millrace/base/text/strings.h"
+
 namespace millrace::formats::detail {
 namespace {
 
-std::string_view stripped(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
-bool equals_ignoring_case(std::string_view text, std::string_view lower) {
-  if (text.size() != lower.size()) return false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if ((text[i] | 0x20) != lower[i]) return false;
-  }
-  return true;
-}
+constexpr std::string_view kSpaces = " \t\n\v\f\r";  // that float() leaves out
 
 // float() takes an underscore between two digits.
 bool drop_underscores(std::string& text) {
@@ -58,13 +48,13 @@ NumberStatus parse_digits(const std::string& digits, double& value) {
 }  // namespace
 
 NumberStatus parse_number(std::string_view cell, char point, double& value) {
-  cell = stripped(cell);
+  cell = trimmed(cell, kSpaces);
   const bool negative = cell.starts_with('-');
   if (negative || cell.starts_with('+')) cell.remove_prefix(1);
   NumberStatus status = NumberStatus::kOk;
-  if (equals_ignoring_case(cell, "inf") || equals_ignoring_case(cell, "infinity")) {
+  if (equal_ignoring_case(cell, "inf") || equal_ignoring_case(cell, "infinity")) {
     value = std::numeric_limits<double>::infinity();
-  } else if (equals_ignoring_case(cell, "nan")) {
+  } else if (equal_ignoring_case(cell, "nan")) {
     value = std::numeric_limits<double>::quiet_NaN();
   } else {
     std::string digits(cell);

@@ -13,14 +13,15 @@
 
 namespace millrace::formats::detail {
 
-// Reads a shard front to back in blocks, hashes all of it, and hands out one extent after the other. What is before
-// `begin` comes last. Belongs to one thread; the shard must outlive it.
+// Reads a shard in blocks from `begin` to its end, hashes it, and hands out ascending extents. finish() hashes the
+// bytes before `begin` last. Belongs to one thread; the shard must outlive it.
 class HashedShard {
  public:
   explicit HashedShard(const RandomReader& shard, int64_t begin = 0)
       : shard_(shard), begin_(begin), limit_(shard.size()), at_(begin) {}
 
-  // Valid until the next call. REQUIRES: begin is not before the end of the extent before, end is inside the shard.
+  // Valid until the next call. REQUIRES: `begin` is at or after the end of the previous extent; `end` is at most the
+  // shard's size.
   [[nodiscard]] Result<std::span<const std::byte>> extent(int64_t begin, int64_t end) {
     RETURN_IF_ERROR(load(begin, end));
     return std::span<const std::byte>(buffer_).subspan(static_cast<size_t>(begin - at_),
@@ -41,7 +42,7 @@ class HashedShard {
 
   int64_t loaded() const { return at_ + static_cast<int64_t>(buffer_.size()); }
 
-  // Reads on until the buffer holds [begin, end); what is before `begin` leaves it.
+  // Reads on until the buffer holds [begin, end). Drops the bytes before `begin`.
   [[nodiscard]] Status load(int64_t begin, int64_t end) {
     while (loaded() < end) {
       const int64_t kept = std::min(begin, loaded());
@@ -60,9 +61,9 @@ class HashedShard {
 
   const RandomReader& shard_;
   const int64_t begin_;
-  int64_t limit_;                  // what is read ends there
-  int64_t at_;                     // of the buffer, in the shard
-  std::vector<std::byte> buffer_;  // was hashed
+  int64_t limit_;                  // end of the bytes to read
+  int64_t at_;                     // offset of the buffer in the shard
+  std::vector<std::byte> buffer_;  // all of it is hashed
   Xxh3Stream hash_;
 };
 

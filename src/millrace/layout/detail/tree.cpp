@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <sstream>
+
+#include "millrace/base/io/file_text.h"
 
 namespace millrace::layout {
 
@@ -74,10 +74,9 @@ std::map<std::string, std::string> parse_mount_table(std::string_view text) {
 }
 
 Result<std::map<std::string, std::string>> mount_table() {
-  std::ifstream file("/proc/self/mountinfo");
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (text.empty()) return fail(ErrorCode::kUnsupported, "/proc/self/mountinfo cannot be read; is /proc mounted?");
-  return parse_mount_table(text);
+  const auto text = read_text("/proc/self/mountinfo");
+  if (!text) return fail(ErrorCode::kUnsupported, "/proc/self/mountinfo cannot be read; is /proc mounted?");
+  return parse_mount_table(*text);
 }
 
 std::vector<std::string> parts_below(std::string_view path, std::string_view mount) {

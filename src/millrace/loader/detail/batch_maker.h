@@ -31,7 +31,7 @@ class BatchMaker {
   using RowPieces = std::function<Status(int64_t row, std::vector<Piece>& pieces)>;
   // A batch of `rows` rows, without its place in the order. Errors: those of `pieces_of`.
   [[nodiscard]] Result<Batch> make(int64_t rows, const RowPieces& pieces_of);
-  // The same of samples of any kind; nullptr is a row of padding. Errors: those of collate_samples.
+  // Makes a batch of samples of any kind; nullptr is a row of padding. Errors: those of collate_samples.
   [[nodiscard]] Result<Batch> make(std::span<const DecodedSample* const> rows);
   // From now on batches of token ids are written into `ring`, which replaces `memory` for them.
   void set_ring(std::shared_ptr<BatchRing> ring);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One block of the order in memory: the rows of its samples as a decoder makes them, laid end to end in trained order,
-// so that a packed row of token ids is one slice, and behind them the bits of their items. Runs of a block may be
-// decoded on different threads at once; pieces() may be called once all are decoded.
+// One block of the order in memory: the decoded rows of its samples, end to end in trained order, so that a packed row
+// of token ids is one slice. The bits of their items follow. Runs of a block may be decoded on different threads at
+// once; pieces() may be called once all are decoded.
 
 #include <cstdint>
 #include <map>
@@ -24,9 +24,9 @@ namespace millrace::loader {
 
 class Block {
  public:
-  // Lays the samples out. `items` are those of the block's samples, windows laid end to end, and `item` is what the
-  // decoder says; `layout` is EpochOrder::layout of the block; `run_samples` are the samples of each run, which
-  // together are the block.
+  // Lays the samples out. `item`: SampleDecoder::item(). `items`: the number of items of each sample, windows end to
+  // end. `layout`: EpochOrder::layout of the block. `run_samples`: the number of samples of each run; they add up to
+  // the block's.
   Block(SampleDecoder::Item item, std::span<const uint32_t> items, order::BlockLayout layout,
         std::span<const int64_t> run_samples);
 
@@ -35,14 +35,14 @@ class Block {
   // Where the rows go. REQUIRES: arena.size() >= bytes().
   void set_arena(Buffer arena) { arena_ = std::move(arena); }
 
-  // Decodes the samples of run `number` into their rows. What went wrong, with all of them or with one, is kept for the
-  // units that need it. REQUIRES: `decoder` has the block's item.
+  // Decodes the samples of run `number` into their rows. Keeps an error of the run, or of one sample, for the units
+  // that need those samples. REQUIRES: `decoder` has the block's item.
   void decode(int64_t number, order::SampleRun& run, const SampleDecoder& decoder, Metrics& metrics);
-  // The run could not be read.
+  // Records that run `number` could not be read.
   void set_failed(int64_t number, Error error);
 
   // Appends the pieces of a unit: sample `index` in trained order, or, with pack_seq_len > 0, packed row `index`.
-  // Errors: of a run that the unit has a part in: those of SampleRun and of SampleDecoder::decode.
+  // Errors: those of SampleRun and SampleDecoder::decode for the samples of the unit.
   // REQUIRES: token ids were decoded; every run was decoded or has failed.
   [[nodiscard]] Status pieces(int64_t index, int64_t pack_seq_len, std::vector<Piece>& out) const;
   // The errors of pieces().
@@ -56,8 +56,8 @@ class Block {
   // Whether some unit may have an error.
   bool is_damaged() const;
 
-  // Where these pieces come from: items [begin, end) of sample `sample` of the block, windows laid end to end. Needs
-  // no arena. A sample without items is a part of a unit of its own only.
+  // The source of a unit's pieces: items [begin, end) of sample `sample` of the block, windows end to end. segments()
+  // needs no arena. A sample without items has a segment only in its own unit (pack_seq_len == 0).
   struct Segment {
     int64_t sample = 0;
     int64_t begin = 0;
@@ -67,9 +67,9 @@ class Block {
 
  private:
   struct Run {
-    int64_t first = 0;  // number in the block of its first sample
+    int64_t first = 0;  // index in the block of the run's first sample
     // Written by the thread that decodes the run:
-    Status status;                         // of all its samples
+    Status status;                         // an error of the whole run
     std::map<int64_t, Error> bad_samples;  // by number in the block
     bool masked = false;
     std::string source;
@@ -86,10 +86,10 @@ class Block {
 
   const SampleDecoder::Item item_;
   std::vector<Run> runs_;
-  std::vector<uint32_t> trained_place_;  // of the block's samples in canonical order
+  std::vector<uint32_t> trained_place_;  // index in trained order, by canonical index
   std::vector<uint32_t> sample_at_;      // the inverse
   std::vector<int64_t> starts_;          // item offsets in trained order, one more than samples
-  std::vector<int64_t> row_ends_;        // item offsets of packed rows; empty where these are of one length
+  std::vector<int64_t> row_ends_;        // item offsets of packed rows; empty when all packed rows have the same length
   Buffer arena_;
 };
 

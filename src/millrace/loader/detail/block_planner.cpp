@@ -20,7 +20,7 @@ std::vector<std::unique_ptr<order::SampleRun>> take_runs(std::vector<std::unique
   return taken;
 }
 
-// What a source answers decides where memory is written, so it is held against the order.
+// A source's answer decides where memory is written, so it is checked against the order.
 Status check_plan(const order::SamplePlan& plan, std::span<const uint32_t> items,
                   std::span<const order::EpochOrder::Block> blocks, std::string_view source) {
   int64_t samples = 0, in_runs = 0;
@@ -68,7 +68,7 @@ void BlockPlanner::plan_waiting(int64_t source) {
   if (auto planned = plan(wanted)) {
     for (size_t i = 0; i < wanted.size(); ++i) wanted[i].done(std::move((*planned)[i]));
   } else {
-    // One of them failed: each alone, so that only the batches that need it fail.
+    // One block failed. Plans each alone, so that only the batches that need that block fail.
     for (const WantedBlock& one : wanted) {
       auto alone = plan({&one, 1});
       if (alone) {
@@ -88,7 +88,7 @@ void BlockPlanner::plan_waiting(int64_t source) {
   if (next) submit_task(next->first, next->second);
 }
 
-// The waiting source whose block is used first, and its priority.
+// Takes the waiting source whose block is used first, and returns it with its priority.
 std::optional<std::pair<int64_t, int>> BlockPlanner::begin_next_task() {
   std::optional<std::pair<int64_t, int>> first;
   for (size_t source = 0; source < queues_.size(); ++source) {

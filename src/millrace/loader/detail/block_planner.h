@@ -26,7 +26,7 @@ namespace millrace::loader {
 
 struct PlannedBlock {
   std::unique_ptr<Block> block;
-  std::vector<std::unique_ptr<order::SampleRun>> runs;  // as the block numbers them
+  std::vector<std::unique_ptr<order::SampleRun>> runs;  // in the block's numbering
 };
 
 class BlockPlanner {
@@ -37,7 +37,7 @@ class BlockPlanner {
     std::shared_ptr<const order::EpochOrder> order;
     int64_t lane = 0;
     int64_t number = 0;
-    int priority = 0;  // of the task, among those of `workers`
+    int priority = 0;  // priority of the task, among those of `workers`
     Done done;
   };
 
@@ -64,7 +64,7 @@ class BlockPlanner {
   const std::stop_token stop_;
   const int most_tasks_;
   Mutex mutex_;
-  std::vector<SourceQueue> queues_ GUARDED_BY(mutex_);  // of each source
+  std::vector<SourceQueue> queues_ GUARDED_BY(mutex_);  // one queue per source
   int tasks_ GUARDED_BY(mutex_) = 0;
 };
 

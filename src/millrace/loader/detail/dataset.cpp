@@ -21,8 +21,8 @@ constexpr int64_t kMaxDepth = 64;       // batches read ahead: more hide no long
 constexpr int64_t kKeptByUser = 2;      // batches that the user holds at once: the last one and the one before
 constexpr int64_t kFewestBatches = 4;   // in the pool, however large they are
 constexpr int64_t kRunBytes = 8 << 20;  // of one read: what S3 is fast with, and a disk's queue holds several of
-constexpr int64_t kSmallestRun = 64 << 10;
-constexpr int64_t kRunsUnderWay = 8;  // that the memory for runs holds at least
+constexpr int64_t kSmallestRun = 64 << 10;  // A choice: below, most of the time is the request, not its bytes
+constexpr int64_t kRunsUnderWay = 8;        // that the memory for runs holds at least
 
 int64_t default_memory(const MemoryBudget& budget) {
   return std::min<int64_t>(1 << 30, budget.cap_bytes() / 4);
@@ -78,7 +78,7 @@ int64_t memory_bytes_of(const LoaderOptions& options, const MemoryBudget& budget
 }
 
 int64_t share_for_indexes(int64_t all, size_t sources) {
-  constexpr int64_t kMost = 64 << 20;
+  constexpr int64_t kMost = 64 << 20;  // the entries of two million samples. A choice, as is the sixteenth.
   return std::min(kMost, all / 16) / static_cast<int64_t>(sources);
 }
 

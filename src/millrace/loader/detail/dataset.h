@@ -20,24 +20,24 @@ namespace millrace::loader {
 
 // Reservations below one cap, LoaderOptions::memory_bytes: reading ahead cannot take what a waiting batch needs.
 struct LoaderMemory {
-  int64_t most_batches = 0;             // that may be ready, without those that the user keeps
+  int64_t most_batches = 0;             // batches that may be ready, without those that the user keeps
   int64_t pooled_batches = 0;           // including those that the user keeps
   int64_t batch_bytes = 0;              // the most that a batch of token ids takes, in whole pages
-  std::unique_ptr<BufferPool> batches;  // what next() gives
+  std::unique_ptr<BufferPool> batches;  // batches that next() gives
   std::unique_ptr<BufferPool> blocks;   // token ids
   std::unique_ptr<BufferPool> runs;     // bytes of shards, from the request until they are decoded
   // These two count memory that others allocate. Nothing is taken from them.
   std::unique_ptr<BufferPool> held;  // lists of shards, indexes (SampleSource::held_bytes)
-  std::unique_ptr<BufferPool> rows;  // of sources that read to plan, until the rows are decoded
+  std::unique_ptr<BufferPool> rows;  // rows of sources that read in plan(), until the rows are decoded
 };
 
 struct Dataset {
   LoaderMemory memory;
   std::vector<SourcePtr> sources;                        // one, or those of a mixture
-  std::vector<std::unique_ptr<SampleDecoder>> decoders;  // of the samples of each source
+  std::vector<std::unique_ptr<SampleDecoder>> decoders;  // one per source
   std::unique_ptr<SampleOrder> order;
-  Start beginning;                                  // of the order that the options and the sizes of the sources make
-  std::vector<order::DamagedShard> damaged_shards;  // of all sources
+  Start beginning;                                  // start of the order that the options and the sources' sizes give
+  std::vector<order::DamagedShard> damaged_shards;  // damaged shards of all sources
 };
 
 // Opens the sources in parallel. Errors: those of `open_sources`; resource_exhausted (memory_bytes does not hold the

@@ -6,7 +6,7 @@
 
 namespace millrace::loader {
 
-// What a string takes beside its own object: nothing when it is short.
+// The heap memory that a string takes, in bytes; 0 when it is short.
 inline int64_t heap_bytes(const std::string& text) {
   constexpr int64_t kOfAllocator = 16;
   const bool is_inside = text.capacity() <= std::string().capacity();

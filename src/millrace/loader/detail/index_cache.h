@@ -30,7 +30,7 @@ namespace millrace::loader {
 struct OpenIndex {
   std::optional<formats::IndexPages> pages;
   std::optional<formats::ShardIndex> built;
-  std::string version;  // of the stored file
+  std::string version;  // version of the stored file
 
   const formats::ShardFacts& facts() const { return pages ? pages->facts() : *built; }
   int64_t samples() const { return pages ? pages->samples() : built->samples(); }
@@ -84,7 +84,7 @@ class IndexCache {
   const Build build_;
   Mutex mutex_;
   std::vector<std::unique_ptr<const OpenIndex>> opened_ GUARDED_BY(mutex_);  // set once
-  std::vector<int64_t> first_page_ GUARDED_BY(mutex_);                       // of each shard, in keys of pages_
+  std::vector<int64_t> first_page_ GUARDED_BY(mutex_);                       // first key of each shard in pages_
   int64_t next_page_ GUARDED_BY(mutex_) = 0;
   RecentMap<Page> pages_ GUARDED_BY(mutex_);
   RecentMap<ReaderPtr> readers_ GUARDED_BY(mutex_);

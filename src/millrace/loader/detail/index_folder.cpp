@@ -27,7 +27,7 @@ class FileLock {
  public:
   // Waits. nullopt: it cannot be had, for another reason than that somebody holds it. Errors: cancelled.
   static Result<std::optional<int>> take(const std::string& path, const std::stop_token& stop) {
-    constexpr std::chrono::milliseconds kNap(20);
+    constexpr std::chrono::milliseconds kNap(20);  // A choice: nothing beside the pass over a tar that is waited for
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd < 0) return std::nullopt;
     while (::flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -39,7 +39,7 @@ class Opening {
   bool is_running_ GUARDED_BY(mutex_) = false;
   bool is_stopped_ GUARDED_BY(mutex_) = false;
   uint64_t ended_ GUARDED_BY(mutex_) = 0;          // attempts
-  std::optional<Error> error_ GUARDED_BY(mutex_);  // of the last attempt
+  std::optional<Error> error_ GUARDED_BY(mutex_);  // error of the last attempt
   bool is_error_answered_ GUARDED_BY(mutex_) = true;
   Thread thread_ GUARDED_BY(mutex_);
 };

@@ -21,7 +21,7 @@ class SampleDecoder {
  public:
   virtual ~SampleDecoder() = default;
 
-  // What a row is made of. A block lays rows end to end without gaps.
+  // The unit of a row. A block lays rows end to end without gaps.
   struct Item {
     int64_t bytes = 0;
     bool has_bit = false;  // each item has a bit beside it, which the decoder writes

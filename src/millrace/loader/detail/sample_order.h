@@ -27,7 +27,7 @@ using SourcePtr = std::unique_ptr<order::SampleSource>;
 // The epochs' orders of each dataset, made when they are asked for. Thread-safe.
 class EpochOrders {
  public:
-  // What the orders of one dataset are made of.
+  // The input of a dataset's orders.
   struct OrderInput {
     order::OrderOptions options;
     std::shared_ptr<const order::WindowTable> windows;
@@ -47,10 +47,10 @@ class EpochOrders {
   const std::vector<OrderInput> datasets_;
   Mutex mutex_;
   std::map<Key, OrderPtr> orders_ GUARDED_BY(mutex_);
-  std::map<Key, int64_t> units_ GUARDED_BY(mutex_);  // of packed epochs
+  std::map<Key, int64_t> units_ GUARDED_BY(mutex_);  // number of units of packed epochs
 };
 
-// Where a loader stands, and the orders that it walks there.
+// The position of a loader, and the orders that it walks there.
 struct Start {
   order::LoaderState state;
   std::shared_ptr<EpochOrders> orders;
@@ -72,11 +72,11 @@ class OrderCursor {
     };
     std::vector<Order> orders;  // by source, then epoch
     std::vector<Unit> units;    // the rows of the batch
-    // As Batch has them.
+    // The same as in Batch.
     uint64_t epoch = 0;
     int64_t position = 0;
     int64_t next_position = 0;
-    std::vector<order::MixCursor> cursors;  // of a mixture: where each dataset is behind the batch
+    std::vector<order::MixCursor> cursors;  // in a mixture: the place of each dataset after the batch
     // Moves a state from before the batch, in the same pass of a mixture, to after it.
     void move_behind(order::LoaderState& state) const;
   };
@@ -94,8 +94,8 @@ class SampleOrder {
  public:
   virtual ~SampleOrder() = default;
 
-  // What `state` stands for here. `known`: any start, whose windows are used where they are the same; else all lengths
-  // may be read. Errors: invalid_argument, naming what differs (dataset, seed, shuffle, packing).
+  // The start that `state` describes. `known`: any start; its windows are used where they are the same. Otherwise this
+  // may read all lengths. Errors: invalid_argument, naming what differs (dataset, seed, shuffle, packing).
   [[nodiscard]] virtual Result<Start> start_at(const order::LoaderState& state, const Start& known) = 0;
   virtual std::unique_ptr<OrderCursor> cursor(const Start& start) = 0;
 
@@ -108,7 +108,7 @@ class SampleOrder {
   [[nodiscard]] virtual Result<order::LoaderState> at_step(const Start& now, int64_t step) = 0;
   // The step that `now` is before.
   [[nodiscard]] virtual Result<int64_t> step_of(const Start& now) = 0;
-  // What a state says when steps [begin, end) are left out. Errors: as at_step. REQUIRES: begin < end.
+  // The entries of a state that leave out steps [begin, end). Errors: as at_step. REQUIRES: begin < end.
   [[nodiscard]] virtual Result<std::vector<order::SkippedSteps>> skipped_steps(const Start& now, int64_t begin,
                                                                                int64_t end) = 0;
 

@@ -23,9 +23,9 @@ struct DecodedSample {
   std::string source;  // the shard, for messages
   // The spec of each value: of SampleFields, or, where all fields are taken, found by its extension.
   std::vector<std::pair<FieldSpec, Value>> found;  // where all are taken
-  std::vector<std::optional<Value>> values;        // else: of each spec
+  std::vector<std::optional<Value>> values;        // else: the value for each spec
   bool is_typed = false;                           // a row, which may have gaps
-  int64_t bytes = 0;                               // of all values
+  int64_t bytes = 0;                               // size of all values
 };
 
 // `record` is what a block holds of a sample of `source`; values may point into it. Errors: corruption naming source,

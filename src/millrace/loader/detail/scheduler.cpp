@@ -187,12 +187,18 @@ std::vector<Scheduler::JobPtr> Scheduler::take_collatable() {
   return std::exchange(collatable_, {});
 }
 
-void Scheduler::submit(Tasks tasks) {
+void Scheduler::submit(Tasks tasks, bool is_last) {
   if (tasks.collatable.empty() && !tasks.has_walk) return;
   if (tasks.has_walk) workers_->submit([this] { walk(); }, std::numeric_limits<int>::max());
   for (JobPtr& job : tasks.collatable) {
     const int priority = job->priority();
-    workers_->submit([this, job = std::move(job)] { collate(job); }, priority);
+    auto task = [this, job = std::move(job)] { collate(job); };
+    if (is_last) {
+      workers_->submit_last(std::move(task), priority);
+    } else {
+      workers_->submit(std::move(task), priority);
+    }
+    is_last = false;  // one task for the thread that ends
   }
   if (--submissions_ == 0) submissions_.notify_all();
 }
@@ -232,8 +238,8 @@ void Scheduler::collate(const JobPtr& job) {
     }
   }
   if (is_announced) changed_.notify_all();  // without the lock, for which next() would wait at once
-  submit({.collatable = std::move(collatable)});
   if (goes_on) reader_->add(std::move(reads));
+  submit({.collatable = std::move(collatable)}, !walks);
   if (walks) walk();
 }
 

@@ -95,7 +95,7 @@ class Scheduler {
   bool reads_to_plan(const LiveBlock& block) const;
   [[nodiscard]] bool wait_for_batches(Clock::time_point deadline) REQUIRES_LOCK(mutex_);
   bool is_to_be_announced() REQUIRES_LOCK(mutex_);
-  void planned(const BlockPtr& block, Result<PlannedBlock> plan);
+  void planned(BlockPtr block, Result<PlannedBlock> plan);
   std::string block_stage(const LiveBlock& block) const REQUIRES_LOCK(mutex_);
   [[nodiscard]] Reads give_memory() REQUIRES_LOCK(mutex_);
   [[nodiscard]] bool may_memory_come(const LiveBlock& block) REQUIRES_LOCK(mutex_);
@@ -106,7 +106,8 @@ class Scheduler {
   void block_ready(LiveBlock& block) REQUIRES_LOCK(mutex_);
   [[nodiscard]] Tasks take_tasks() REQUIRES_LOCK(mutex_);
   [[nodiscard]] std::vector<JobPtr> take_collatable() REQUIRES_LOCK(mutex_);
-  void submit(Tasks tasks);
+  // `is_last`: the last that a task of the workers does.
+  void submit(Tasks tasks, bool is_last = false);
   void submit_now() REQUIRES_LOCK(mutex_);
   [[nodiscard]] Result<std::optional<Batch>> take_next(Clock::time_point deadline) REQUIRES_LOCK(mutex_);
   void collate(const JobPtr& job);

@@ -42,7 +42,7 @@ void Scheduler::walk() {
       is_walking_ = goes_on;
       tasks = take_tasks();
     }
-    submit(std::move(tasks));
+    submit(std::move(tasks), !goes_on);
   }
 }
 
@@ -120,7 +120,9 @@ void Scheduler::ask_for_plans() {
                    .lane = block->place.lane,
                    .number = block->place.block,
                    .priority = kPlanPriority + block->priority,
-                   .done = [this, block](Result<PlannedBlock> plan) { planned(block, std::move(plan)); }});
+                   .done = [this, block = block](Result<PlannedBlock> plan) mutable {
+                     planned(std::move(block), std::move(plan));
+                   }});
   }
 }
 
@@ -155,7 +157,8 @@ void Scheduler::forget_passed_blocks(const Job& job) {
   }
 }
 
-void Scheduler::planned(const BlockPtr& block, Result<PlannedBlock> plan) {
+// Takes the reference to the block, as run_decoded() does: a block that only this task still held would look needed.
+void Scheduler::planned(BlockPtr block, Result<PlannedBlock> plan) {
   Reads reads;
   std::vector<JobPtr> collatable;
   {
@@ -172,6 +175,7 @@ void Scheduler::planned(const BlockPtr& block, Result<PlannedBlock> plan) {
     }
     reads = give_memory();
     collatable = take_collatable();
+    block.reset();
   }
   submit({.collatable = std::move(collatable)});
   reader_->add(std::move(reads));

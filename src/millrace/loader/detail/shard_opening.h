@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What LoaderOptions name, as functions that open it. Values.
+// Functions that open the datasets named in LoaderOptions. Values.
 
 #include <vector>
 

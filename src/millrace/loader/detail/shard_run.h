@@ -53,7 +53,7 @@ class ShardRun final : public order::SampleRun, private CompletionQueue {
   [[nodiscard]] Status read_now();
   [[nodiscard]] Status take_apart(size_t row, SampleParts& parts) const;
   [[nodiscard]] Status take_members(std::span<const std::byte> extent, uint64_t offset, SampleParts& parts) const;
-  uint64_t at() const { return rows_->offset[begin_]; }  // of the run in its shard, in bytes
+  uint64_t at() const { return rows_->offset[begin_]; }  // offset of the run in its shard, in bytes
 
   const OpenShard shard_;
   const formats::ShardFacts& facts_;
@@ -63,7 +63,7 @@ class ShardRun final : public order::SampleRun, private CompletionQueue {
   Metrics& metrics_;
   std::span<std::byte> memory_;
   std::stop_token stop_;
-  Done done_;  // of a read under way
+  Done done_;  // called when the read under way ends
   Clock::time_point begun_;
 };
 

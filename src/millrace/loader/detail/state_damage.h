@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a loader state says of damaged units and shards, whichever order it is of. Pure functions; thread-safe.
+// The damaged units and shards in a loader state of any order. Pure functions; thread-safe.
 
 #include <span>
 #include <string>

@@ -137,7 +137,7 @@ Result<TypedFiles> find_files(std::span<const std::string> typed) {
 // The files that a URL stands for that does not name one: a pattern's matches, or those below a folder.
 Status add_many(const std::string& url, std::vector<FoundInput>& found) {
   const size_t before = found.size();
-  const bool pattern = url.find_first_of(kWildcards) != std::string::npos;
+  const bool pattern = has_wildcards(url);
   RETURN_IF_ERROR(pattern ? add_matches(url, found) : add_folder(url, found));
   if (found.size() > before) return {};
   if (pattern) return fail(ErrorCode::kNotFound, "{}: no file matches", url);
@@ -257,7 +257,7 @@ Result<std::vector<FoundInput>> find_inputs(const std::vector<std::string>& inpu
   for (const std::string& input : inputs) {
     ASSIGN_OR_RETURN(const std::vector<std::string> patterns, read_list(input));
     for (const std::string& pattern : patterns) {
-      ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_braces(pattern));
+      ASSIGN_OR_RETURN(const std::vector<std::string> names, expand_names(pattern));
       typed.insert(typed.end(), names.begin(), names.end());
     }
   }

@@ -135,7 +135,7 @@ namespace {
 // Frees scratch memory that a large document made large.
 template <class Scratch>
 void release(Scratch& scratch) {
-  constexpr size_t kKeptBytes = 4 << 20;
+  constexpr size_t kKeptBytes = 4 << 20;  // A choice, as kMaxSpareBytes of pipeline.cpp
   if (scratch.capacity() * sizeof scratch[0] > kKeptBytes) scratch = Scratch();
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the readers of services (S3, the web, the Hub) share: a read is some requests, and ends by a callback.
-// Thread-safe.
+// Common code of the readers of services (S3, the web, the Hub): a read is one or more requests, and ends by a
+// callback. Thread-safe.
 
 #include <functional>
 #include <memory>
@@ -75,7 +75,7 @@ class PiecesUnderWay {
 // One read in pieces of the web or the Hub, each asked for by itself. It lives until its last piece has ended.
 class ReadInPieces : public std::enable_shared_from_this<ReadInPieces> {
  public:
-  static constexpr int64_t kPieceBytes = 8 << 20;  // as S3's (ranged_read.cpp)
+  static constexpr int64_t kPieceBytes = 8 << 20;  // the same as S3's (ranged_read.cpp)
 
   virtual ~ReadInPieces() = default;
   void start(int64_t offset, std::span<std::byte> out);

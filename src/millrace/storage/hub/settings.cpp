@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 
+#include "millrace/base/io/file_text.h"
 #include "millrace/base/text/environment.h"
 #include "millrace/base/text/strings.h"
 #include "millrace/storage/hub/hub.h"
@@ -36,8 +35,7 @@ void find_token(HubOptions& options) {
     if (!options.token.empty()) return;
   }
   options.token_from = token_path();
-  std::ifstream file(options.token_from, std::ios::binary);
-  options.token = trimmed(std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()));
+  options.token = trimmed(read_text(options.token_from).value_or(""));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 //
 //  - A version is device, inode, size and modification time in ns. An object changed in place between two reads is
 //    corruption. An object replaced by a commit stays readable through open readers.
-//  - A write goes to ".millrace-tmp.*" beside its target, which `list` hides and whose lock tells the living from the
-//    dead. Keys with such a component are refused. A symbolic link at the target is replaced, not followed.
+//  - A write goes to ".millrace-tmp.*" beside its target, which `list` hides. The file's lock shows whether its writer
+//    still runs. Keys with such a component are refused. A symbolic link at the target is replaced, not followed.
 //  - remove() leaves empty directories, and `list` shows them as prefixes. Symbolic links are followed for reading.
 //  - if_version holds against every process that writes or removes through this class. It and list_uploads answer
 //    unsupported on a file system without flock.
@@ -34,19 +34,20 @@ struct LocalOptions {
   int io_threads = 0;  // threads that serve submit(); 0: one per available CPU, at least 2 and at most 16
   bool rings = true;   // io_uring for submit(), where the system has it: each thread has 32 transfers under way
   LocalDirect direct = LocalDirect::kByFileSystem;
-  Syscalls* syscalls = nullptr;  // for tests, instead of the system's own; outlives the storage and all that it opened
+  Syscalls* syscalls = nullptr;  // tests replace the system's own; outlives the storage and all that it opened
 };
 
-// A stub: a file whose content is elsewhere (link/). It has this attribute, mode 0000 and a size, and is all hole.
+// A stub: a file whose content is elsewhere (link/). It has this attribute, mode 0000, a size, and no data blocks.
 inline constexpr const char* kStubAttribute = "user.millrace.stub";
 // The other kind of stub: any program may open it and then waits for its content (link/guarded_stub.h). Its value
 // begins with its inode; only root sees it.
 inline constexpr const char* kGuardedStubAttribute = "trusted.millrace.stub";
-// Opens the content of the file `path`, which is a stub as far as mode and size tell; `file` is as stat has it. Errors:
-// not_found: it is none; any other: its content cannot be had. Thread-safe.
+// Opens the content of `path`, whose mode and size are those of a stub. `file`: from stat(). Errors: not_found (the
+// file is not a stub); any other error: the content is not available. Thread-safe.
 using StubOpener =
     std::function<Result<std::unique_ptr<RandomReader>>(const std::string& path, const ObjectInfo& file)>;
-// With it, open_read of a stub reads its content; without it, it is an error. Once, before threads read.
+// Makes open_read() of a stub read its content; without an opener, that is an error. Call it once, before other threads
+// read.
 void set_stub_opener(StubOpener opener);
 // While it lives, open_read on this thread refuses stubs and reads only content that the file itself holds. For code
 // that compares a file with its copy, or resumes from it.
@@ -57,10 +58,10 @@ class OwnContentScope {
   OwnContentScope(const OwnContentScope&) = delete;
   OwnContentScope& operator=(const OwnContentScope&) = delete;
 };
-// For code that reads a file without this storage. Errors: unavailable: it is a stub, and reads as zeros.
+// For code that reads a file without this storage. Errors: unavailable (the file is a stub, which reads as zeros).
 [[nodiscard]] Status check_has_content(int fd, const std::string& path);
 
-// The version that this storage gives to a file that is `info`.
+// The version of the file that `info` describes.
 std::string local_version(const struct stat& info);
 
 // Reads MILLRACE_DIRECT_IO: "auto" (the default), "never" or "always". Errors: invalid_argument.

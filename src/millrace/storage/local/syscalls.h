@@ -37,7 +37,7 @@ class Syscalls {
   virtual int get_quota(const char* path, int type, uint32_t id, struct dqblk* out);  // quotactl_fd, Q_GETQUOTA
   virtual uid_t geteuid();
 
-  virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // of a range; 0 where the kernel does not tell
+  virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // 0 where the kernel does not tell
   // Estimates cached_bytes from some places of the range: whether each can be read without waiting.
   static int64_t sampled_cached_bytes(int fd, off_t offset, off_t size);
   virtual int fadvise(int fd, off_t offset, off_t size, int advice);
@@ -52,7 +52,7 @@ class Syscalls {
   virtual int fdatasync(int fd);
   virtual int fsync(int fd);
   virtual int syncfs(int fd);
-  virtual int64_t dirty_bytes();  // of all files of the machine that are not on disk yet; INT64_MAX when unknown
+  virtual int64_t dirty_bytes();  // bytes of all files of the machine not yet on disk; INT64_MAX when unknown
 
   // io_uring_setup(2) of a ring that reads and writes and loses no completion.
   virtual int setup_ring(unsigned entries, struct io_uring* out);

@@ -23,14 +23,14 @@ struct S3Options {
   bool path_style = true;    // endpoint/bucket/key; else bucket.endpoint/key. On AWS always the latter where possible
   bool checksums = true;     // CRC-32C with every upload
   bool check_reads = true;   // ask for the checksums that the server keeps, and compare
-  bool etag_is_md5 = true;   // of a PUT that the server did not encrypt: the ETag then proves the content
+  bool etag_is_md5 = true;   // the ETag of a PUT that the server did not encrypt is its MD5, and so proves the content
   int max_tries = 10;
   // A failed request is tried again until this time after its start. A request that is silent for this long fails.
   std::chrono::milliseconds timeout{120'000};
   int max_under_way = 128;         // requests at once
-  int threads = 1;                 // of the transport
+  int threads = 1;                 // threads of the transport
   double requests_per_second = 0;  // 0: no limit
-  double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
+  double bytes_per_second = 0;     // rate of bodies, both ways together; 0: no limit
   bool operator==(const S3Options&) const = default;
 
   // Settings that `options` leave open come from the environment and the profile files: docs/s3.md lists them. Errors:

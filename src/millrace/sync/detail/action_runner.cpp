@@ -164,7 +164,8 @@ Result<const char*> ActionRunner::difference(PendingAction& pending) const {
   if (!options_.transfer.posix) return nullptr;
   ASSIGN_OR_RETURN(const ObjectInfo source, source_.storage->stat(action.source.key));
   ASSIGN_OR_RETURN(const ObjectInfo target, target_.storage->stat(action.target.key));
-  return same_attributes(*target_.storage, source.posix, target.posix) ? nullptr : "other owner, mode or times";
+  const auto wanted = attributes_of_content(*source_.storage, source);
+  return same_attributes(*target_.storage, wanted, target.posix) ? nullptr : "other owner, mode or times";
 }
 
 // True for the same content.

@@ -47,7 +47,7 @@ class ActionRunner {
   const SyncOptions& options_;
   TransferEngine& engine_;
   const bool batched_;
-  const bool folders_;  // of the target
+  const bool folders_;  // the target has folders
   const std::stop_token stop_;
   Progress* const progress_;
   const Ended ended_;

@@ -13,5 +13,7 @@ namespace millrace::sync {
 // Owners are compared only where this process may set them: elsewhere each run would try it again.
 bool same_attributes(const Storage& target, const std::optional<PosixAttributes>& wanted,
                      const std::optional<PosixAttributes>& found);
+// Those that a copy of this file gets, which has the content of a released file of a link, and so its permissions.
+std::optional<PosixAttributes> attributes_of_content(const Storage& storage, const ObjectInfo& file);
 
 }  // namespace millrace::sync

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the bytes of a copy are checked and compared with while they pass: the source's block hashes, the checksum that
-// its storage keeps, the old target, the parts that an earlier process has sent. Belongs to one copy.
+// Checks the bytes of a copy while they pass, and compares them: with the source's block hashes, the checksum that its
+// storage keeps, the old target, and the parts that an earlier process has sent. Belongs to one copy.
 
 #include <cstdint>
 #include <functional>

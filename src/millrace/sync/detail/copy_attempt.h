@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One try to copy an object as a plan says, from what an earlier process left to the commit. It runs in steps on
-// whatever thread has time (copy_scheduler.h), on one at a time.
+// One attempt to copy an object by a plan: takes over what an earlier process left, moves the parts, and commits.
+// Threads of the scheduler (copy_scheduler.h) run its steps, one step at a time.
 
 #include <atomic>
 #include <functional>
@@ -34,22 +34,22 @@ class CopyAttempt {
  public:
   using Next = CopyScheduler::Next;
 
-  // `ended` gets the completions; they come back with the next go_on(). REQUIRES: `job` and `ended` outlive this;
+  // Completions go to `ended`; the caller passes them to the next go_on(). REQUIRES: `job` and `ended` outlive this;
   // job.progress is not null.
   CopyAttempt(const CopyTools& tools, const CopyJob& job, CopyPlan plan, CompletionQueue& ended);
 
-  // Goes on as far as it can. `completions`: those that came since the last step. kCall: it waits for further ones.
-  // Blocks for a disk, and for single requests: to open, to look for what an earlier process left, to commit.
+  // Runs until it must wait. `completions`: those since the last step. Returns kCall to wait for more. Blocks on disks
+  // and on single requests: opens, the search for a leftover, the commit.
   Next go_on(std::span<Completion> completions);
-  // REQUIRES: go_on() answered kEnd; once.
+  // REQUIRES: go_on() returned kEnd. Call once.
   [[nodiscard]] Result<TransferReport> take_report() { return std::move(report_); }
-  // Options of another attempt after one that ended with `report`, if another is worthwhile. Each gives up something
-  // that the attempt before it did, so there are few.
+  // Options for another attempt after `report`, if one may help. Each attempt gives up something that the previous one
+  // did, so there are few.
   std::optional<TransferOptions> options_of_another(const Result<TransferReport>& report) const;
 
  private:
   enum class Phase { kPrepare, kMoveParts, kCommit, kCommitting };
-  // Set by the caller's stop, and after the first error.
+  // The caller's stop and the first error set `source`.
   struct LinkedStop {
     explicit LinkedStop(const std::stop_token& caller) : with_caller(caller, [this] { source.request_stop(); }) {}
     std::stop_source source;
@@ -57,7 +57,7 @@ class CopyAttempt {
   };
 
   Part part_at(int64_t index) const;
-  int64_t most_in_memory() const { return tools_.buffers.limit_bytes() / 2; }  // of one part
+  int64_t most_in_memory() const { return tools_.buffers.limit_bytes() / 2; }  // most bytes of one part
   bool is_decided() const { return decided_ == parts_ && open_parts_.empty(); }
   bool is_same() const { return plan_.old.size == size_ && plan_.same_attributes; }
   bool is_far_ahead() const;
@@ -111,22 +111,22 @@ class CopyAttempt {
   bool is_open_ = false;                  // something is written, or in a dry run would be
   int64_t part_bytes_ = 0;
   int64_t parts_ = 0;
-  bool is_whole_blocks_ = false;  // each part
+  bool is_whole_blocks_ = false;  // every part is a whole number of blocks
   bool in_sequence_ = false;      // the writer takes one range after the other
   bool is_resumable_ = false;
   bool took_over_ = false;                    // an upload that another process began
-  bool failed_on_old_ = false;                // the old target could not be copied from
+  bool failed_on_old_ = false;                // copying from the old target failed
   bool is_upload_gone_ = false;               // another process completed or ended it
-  std::map<int64_t, std::string> sent_md5s_;  // of the parts that it had, by offset
+  std::map<int64_t, std::string> sent_md5s_;  // MD5s of the parts of the upload that was taken over, by offset
 
   ContentCheck check_;
   int64_t next_ = 0;                         // the part to begin
   int64_t decided_ = 0;                      // parts that were decided upon
   std::map<int64_t, Part> open_parts_;       // begun and not finished
-  int64_t deferred_ = 0, deferred_end_ = 0;  // parts as in the old target, copied once anything else is written
+  int64_t deferred_ = 0, deferred_end_ = 0;  // parts that equal the old target's, copied once another part is written
   FinishedParts finished_;
   bool takes_notes_ = false;
-  int64_t noted_ = 0;  // parts
+  int64_t noted_ = 0;  // parts that the last note covers
 };
 
 }  // namespace millrace::sync

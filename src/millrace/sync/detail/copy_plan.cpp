@@ -137,11 +137,12 @@ Result<CopyPlan> plan_copy(const CopyJob& job, bool delta) {
     if (!plan.known && !plan.in_server) RETURN_IF_ERROR(ask_checksum(job, pinned, plan));
   }
   if (job.options.posix) {
-    plan.write.posix = job.source.posix;
-    if (!plan.write.posix) {
-      ASSIGN_OR_RETURN(const ObjectInfo info, job.from.storage->stat(job.from.key));
-      plan.write.posix = info.posix;
+    ObjectInfo info = job.source;
+    if (!info.posix) {
+      ASSIGN_OR_RETURN(info, job.from.storage->stat(job.from.key));
     }
+    info.key = job.from.key;
+    plan.write.posix = attributes_of_content(*job.from.storage, info);
   }
   const bool may_compare = size > kBlockBytes || !to.is_local() || !from.is_local();
   if (delta && (size > kBlockBytes || job.options.target) && may_compare) RETURN_IF_ERROR(find_old(job, plan));

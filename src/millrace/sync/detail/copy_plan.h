@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What is known before the first byte of a copy moves: the source, what it should hash to, what the target holds
-// already, and how the two can be compared. Belongs to one thread.
+// The facts known before the first byte of a copy moves: the source, its expected hashes, what the target already
+// holds, and how the two can be compared. Belongs to one thread.
 
 #include <memory>
 #include <optional>
@@ -19,7 +19,7 @@ struct CopyJob {
   const Location& to;
   const TransferOptions& options;
   std::stop_token stop;
-  Progress* progress = nullptr;  // of this object; may be null for plan_copy()
+  Progress* progress = nullptr;  // counts this object; may be null for plan_copy()
   bool again = false;            // after one that could not go on as it had planned
 };
 
@@ -28,15 +28,15 @@ struct CopyJob {
 enum class Compare {
   kNothing,
   kRecorded,      // the block hashes of both are known: neither is read
-  kOldContent,    // those of the source are known: the old target is read
-  kNewContent,    // those of the old target are known: the source is read, as it is anyway
+  kOldContent,    // the source's hashes are known: the old target is read
+  kNewContent,    // the old target's hashes are known: the source is read, as it is anyway
   kBothContents,  // both are read
 };
 
 struct CopyPlan {
   std::unique_ptr<RandomReader> source;
-  std::optional<formats::BlockHashes> known;  // of the source
-  std::optional<ContentChecksum> checksum;    // of the source, as its storage keeps it, where no block hashes are known
+  std::optional<formats::BlockHashes> known;  // block hashes of the source
+  std::optional<ContentChecksum> checksum;    // checksum kept by the source's storage, if no block hashes are known
   bool has_file = false;                      // parts can be sent from the source's file, and are only hashed then
   bool by_file = false;                       // and are: it is in the page cache
   bool in_server = false;                     // the target's server copies, and the content never passes here

@@ -30,7 +30,7 @@
 namespace millrace::sync {
 namespace {
 
-constexpr int64_t kBacklog = 4;
+constexpr int64_t kBacklog = 4;  // A choice: four light steps outweigh a wake-up, which costs as much as one
 constexpr std::chrono::milliseconds kPatience(2);  // about what a server on this machine takes for a request
 // Parts that a server copies wait for its answer in a step, so even one job at a time has use for some threads.
 constexpr int kFewestThreads = 8;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a sync has ended, in its order, until it is as durable as it is to be and may be reported. Small files are made
-// durable together, since a journal commits them at once, on another thread while the next ones are copied.
+// Holds the ended actions of a sync, in its order, until they are as durable as asked and may be reported. Small files
+// are made durable together, because a journal commits them at once. Another thread does so while the next files are
+// copied.
 // Belongs to one thread, which `wake` tells to look for what is durable.
 
 #include <chrono>
@@ -43,7 +44,7 @@ class DurableBatches {
   Progress* const progress_;
   const std::function<void()> wake_;
   PendingActions added_;
-  int64_t added_bytes_ = 0;  // of those that are not durable
+  int64_t added_bytes_ = 0;  // bytes of those that are not durable
   Clock::time_point closed_ = Clock::now();
   PendingActions under_way_;  // the other thread's until is_durable_
 

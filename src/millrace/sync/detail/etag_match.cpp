@@ -33,7 +33,7 @@ int64_t parts_of(std::string_view etag) {
   return parts;
 }
 
-// What content may be known by, computed as the content comes.
+// A hash by which a service may identify content, computed as the content arrives.
 class Candidate {
  public:
   virtual ~Candidate() = default;
@@ -41,7 +41,7 @@ class Candidate {
   virtual std::string finish() = 0;
 };
 
-// The ETag that content gets with parts of one size.
+// The ETag of content that is uploaded in parts of one size.
 class EtagHash final : public Candidate {
  public:
   explicit EtagHash(int64_t part_bytes) : part_bytes_(part_bytes) {}
@@ -98,7 +98,7 @@ std::optional<ContentChecksum::Kind> hub_hash_of(std::string_view version) {
   return std::nullopt;
 }
 
-// What an ETag or a version of the Hub may be of some content.
+// The hashes that an ETag, or a version of the Hub, may be of content of this size.
 std::vector<std::unique_ptr<Candidate>> candidates_of(std::string_view etag, int64_t size) {
   std::vector<std::unique_ptr<Candidate>> candidates;
   if (const auto kind = hub_hash_of(etag)) {

@@ -27,7 +27,7 @@ std::vector<int64_t> possible_part_bytes(std::string_view etag, int64_t size);
 
 struct ProvenContent {
   Hash128 hash;                 // XXH3-128 of the whole
-  std::vector<Hash128> blocks;  // of its blocks, where there is more than one
+  std::vector<Hash128> blocks;  // hashes of its blocks, where there is more than one
 };
 
 // Reads `content` once. None where it is not proven to be the object's. Errors: those of reading, cancelled.

@@ -35,13 +35,13 @@ class FinishedParts {
 
   // All parts before this one are finished.
   int64_t before() const { return before_; }
-  const Hash128& digest() const { return digest_; }  // of their content
+  const Hash128& digest() const { return digest_; }  // digest of their content
   bool is_empty() const { return before_ == 0 && later_.empty(); }
 
  private:
   int64_t before_ = 0;
   std::set<int64_t> later_;
-  std::deque<Hash128> digests_;  // of the content up to the end of part before_ and of those behind it
+  std::deque<Hash128> digests_;  // digests of the content up to the ends of part before_ and of those after it
   Hash128 digest_;
 };
 

@@ -33,10 +33,10 @@ class Items {
   size_t at_ = 0;
 };
 
-// The folders that hold `path`, without that of the source: "a/", "a/b/".
+// Adds the folders above `path`, up to but not including the source: "a/", "a/b/".
 void add_folders_of(std::string_view path, std::set<std::string, std::less<>>& folders) {
   for (size_t slash = path.rfind('/'); slash != path.npos && slash > 0; slash = path.rfind('/', slash - 1)) {
-    if (!folders.emplace(path.substr(0, slash + 1)).second) return;  // those above it are there, too
+    if (!folders.emplace(path.substr(0, slash + 1)).second) return;  // its parents were added with it
   }
 }
 
@@ -79,7 +79,8 @@ Result<MovedFiles::Report> MovedFiles::remove(const Location& source, const Filt
         add_folders_of(entry->path, emptied);
         removal.add(entry->path, entry->info.key, entry->info.size);
       } else {
-        keep(Error(ErrorCode::kCorruption, source.child(item->path).url + ": changed after it was copied, and stays"));
+        keep(
+            Error(ErrorCode::kCorruption, source.child(item->path).url + ": changed after it was copied, so it stays"));
       }
     }
     items.pop();

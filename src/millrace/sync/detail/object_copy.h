@@ -34,7 +34,7 @@ class ObjectCopy final : public CompletionQueue {
   const CopyTools tools_;
   CopyRequest request_;  // options change from attempt to attempt
   const CopyScheduler::Weight weight_;
-  std::optional<Progress> progress_;  // of this object alone
+  std::optional<Progress> progress_;  // progress of this object alone
   CopyJob job_;
   std::unique_ptr<CopyAttempt> attempt_;
   std::optional<Result<TransferReport>> report_;

@@ -17,7 +17,7 @@ Status read_properties(const CopyJob& job, const CopyPlan& plan, WriteOptions& w
   if (source.version != plan.source->version()) {
     return fail(ErrorCode::kCorruption, "{} changed while reading", job.from.url);
   }
-  write.headers = std::move(source.headers);
+  if (source.headers != nullptr) write.headers = *source.headers;
   write.metadata = std::move(source.metadata);
   write.posix = source.posix;
   if (job.options.object.tags) return {};
@@ -77,10 +77,12 @@ Status plan_properties(const CopyJob& job, CopyPlan& plan) {
 }
 
 bool has_properties(Storage& storage, const ObjectInfo& object, const WriteOptions& wanted, bool all_tags) {
+  const ObjectHeaders none;
+  const ObjectHeaders& headers = object.headers != nullptr ? *object.headers : none;
   const bool same_headers =
       std::all_of(std::begin(kObjectHeaderFields), std::end(kObjectHeaderFields), [&](const ObjectHeaderField& field) {
         const std::string& value = wanted.headers.*field.value;
-        const std::string& found = object.headers.*field.value;
+        const std::string& found = headers.*field.value;
         // A server gives an object without a type one of its own.
         return value == found || (value.empty() && field.value == &ObjectHeaders::content_type);
       });

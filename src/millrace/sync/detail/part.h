@@ -23,7 +23,7 @@ struct Part {
   int64_t size = 0;
   Buffer buffer;                    // the content; empty where it does not pass through memory
   std::unique_ptr<FileRange> file;  // the content, where it is sent from a file instead
-  uint32_t file_crc32c = 0;         // of `file`, where the target's storage uses it
+  uint32_t file_crc32c = 0;         // CRC-32C of `file`, where the target's storage uses it
   PartAction action = PartAction::kWrite;
   bool is_ready = false;  // the content is here or not needed: the part can be decided upon
 };

@@ -19,7 +19,7 @@ struct PendingAction {
   Action action;
   SyncEvent::Kind result = SyncEvent::Kind::kCopied;
   TransferReport moved;
-  std::optional<RecordEntry> entry;  // for the record
+  std::optional<RecordEntry> entry;  // entry to write to the record
   std::optional<Error> error;
   bool is_durable = true;      // a power cut does not undo it
   bool is_blocked = false;     // a folder is in its place, whose files are to be deleted first

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a copy writes beside its unfinished target, so that another process can prove what is there and go on. Values.
+// The note that a copy writes beside its unfinished target. With it, another process can prove what is there and go on.
+// Values.
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +14,7 @@
 namespace millrace::sync {
 
 struct ResumeNote {
-  Hash128 identity;   // of everything that must be the same: see copy_identity
+  Hash128 identity;   // hash of everything that must be the same: see copy_identity
   int64_t parts = 0;  // the number of parts, from the first on, that are written
   Hash128 digest;     // XXH3-128 of their content
   auto operator<=>(const ResumeNote&) const = default;

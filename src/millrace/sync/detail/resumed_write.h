@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What an earlier process left of the same copy. It is not trusted: the copy reads and compares.
+// The part of the same copy that an earlier process left. The copy does not trust it, but reads and compares it.
 // Belongs to one thread.
 
 #include <map>

@@ -24,8 +24,8 @@ std::string sidecar_key(std::string_view key);
 // and the way out.
 [[nodiscard]] Status check_not_emptied(Storage& storage, const ObjectInfo& object);
 
-// As store_sidecar(), with a warning where that fails: the object is right without them, the next copy of it only has
-// less to go by.
+// As store_sidecar(), but a failure is only a warning: the object is right without the hashes. Its next copy has less
+// to compare with.
 void keep_sidecar(const Location& object, const formats::BlockHashes& hashes);
 [[nodiscard]] Status store_sidecar(Storage& storage, std::string_view key, const formats::BlockHashes& hashes);
 

@@ -24,9 +24,9 @@ struct SyncStreams {
 
 // The files and bytes that a plan will move.
 struct SyncTotals {
-  int64_t files = 0;    // to copy or compare
-  int64_t bytes = 0;    // of these
-  int64_t grows = 0;    // what the target's used space grows by
+  int64_t files = 0;    // files to copy or compare
+  int64_t bytes = 0;    // size of these files
+  int64_t grows = 0;    // growth of the target's used space
   int64_t largest = 0;  // a file that is replaced stays until its successor is whole
 
   void add(const Action& action);

@@ -11,13 +11,13 @@
 
 namespace millrace::sync {
 
-// By its name: tar, also in gzip or zstd.
+// Whether the name is that of an archive: tar, also in gzip or zstd.
 bool is_archive(std::string_view path);
 
 struct Unpacked {
   bool is_archive = false;
   int64_t members = 0;  // files of the archive
-  int64_t bytes = 0;    // of them
+  int64_t bytes = 0;    // size of these files
   int64_t checked = 0;  // files that were looked into, because their names say what they are
 };
 

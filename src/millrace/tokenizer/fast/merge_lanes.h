@@ -144,10 +144,10 @@ class MergeLane {
     results_[i] = static_cast<uint32_t>(merge);
   }
 
-  using Places = std::array<uint8_t, kPlaces>;
+  using LanePositions = std::array<uint8_t, kPlaces>;
   template <uint8_t kFirst>
-  static constexpr Places kPlacesFrom = [] {
-    Places places{};
+  static constexpr LanePositions kPlacesFrom = [] {
+    LanePositions places{};
     for (size_t i = 0; i < places.size(); ++i) places[i] = static_cast<uint8_t>(kFirst + i);
     return places;
   }();
@@ -155,7 +155,7 @@ class MergeLane {
   std::array<uint32_t, kPlaces> symbols_;
   std::array<int32_t, kPlaces> order_;     // of the merge of a symbol with the next one: its rank, then its place
   std::array<uint32_t, kPlaces> results_;  // what that merge gives
-  Places previous_, next_;
+  LanePositions previous_, next_;
   size_t count_ = 0;
   size_t joined_ = kNowhere;                      // the symbol that was joined last
   std::array<const MergeTable::Slot*, 2> lines_;  // where its merges with its neighbours are, if there are any

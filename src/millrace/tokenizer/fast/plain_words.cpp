@@ -104,7 +104,7 @@ PlainWords::Form PlainWords::find_form(uint32_t c, const Normalizer& normalizer,
   const Form not_plain{Form::kNotPlain};
   if (!takes_foreign_ || c == 0x2581 || is_white_space(c) || (isolates_punctuation_ && is_punctuation(c)))
     return not_plain;
-  // Normal forms and charsmaps look at neighbours, but letters are no neighbours of each other.
+  // Normal forms and precompiled maps look at neighbours, but letters are no neighbours of each other.
   if (only_letters_ && !is_lone_letter(c)) return not_plain;
   std::string text;
   append_utf8(c, text);
@@ -143,8 +143,8 @@ bool PlainWords::cut(std::string_view unit, const Normalizer& normalizer, Scratc
   text = prefix_;
   scratch.words.clear();
   if (begins_with_space_ && (*p >= 128 || !becomes_space_[*p++])) return false;
-  // Where a charsmap is not the first step, units keep the white space before them, of which CR may be one cluster with
-  // what follows.
+  // Where a precompiled map is not the first step, units keep the white space before them, of which CR may be one
+  // cluster with what follows.
   while (!begins_with_space_ && p < end && *p < 0x80 && becomes_space_[*p] && *p != '\r') ++p;
   if (p == end && !begins_with_space_) return true;
   bool may_be_replaced = false;

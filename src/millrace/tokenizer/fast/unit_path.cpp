@@ -20,7 +20,8 @@
 //  - normal forms: they look no further back than the last starter, and nothing is composed with an ASCII character
 //  that
 //    follows it;
-//  - a charsmap: it works on grapheme clusters, and one ends before white space unless it ends with a prepended mark;
+//  - a precompiled map: it works on grapheme clusters, and one ends before white space unless it ends with a prepended
+//  mark;
 //  - a Replace of graphic ASCII by graphic ASCII: what it finds has no white space in it, so the only cuts are those
 //    beside white space. Another joins spaces where the first pre-tokenizer takes any number of them for one.
 // A BertNormalizer alone decomposes, at most, and marks stay behind what they follow: there, all white space and

@@ -48,7 +48,7 @@ struct UnitPath {
 };
 
 // A letter that is a grapheme cluster by itself, unless another character extends it, and no neighbour of which a
-// normal form or a charsmap looks at. REQUIRES: 0x80 <= c < 0x10000.
+// normal form or a precompiled map looks at. REQUIRES: 0x80 <= c < 0x10000.
 bool is_lone_letter(uint32_t c);
 
 // How many kinds of characters the UnitScanner of a file with words between white space knows.

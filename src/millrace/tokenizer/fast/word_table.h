@@ -20,9 +20,9 @@ class PackedIds {
  public:
   static constexpr size_t kMost = 3;
 
-  PackedIds() = default;  // anything
+  PackedIds() = default;  // indeterminate
   static PackedIds none() { return PackedIds(0); }
-  // False: they are too many or too large.
+  // Whether the ids fit: one to kMost of them, none above kIdMask.
   static bool fit(std::span<const uint32_t> ids) {
     return !ids.empty() && ids.size() <= kMost && std::ranges::max(ids) <= kIdMask;
   }
@@ -37,12 +37,12 @@ class PackedIds {
 
   bool is_known() const { return bits_ != 0; }
   bool is_inline() const { return (bits_ >> kCountShift) - 1 < kMost; }
-  // How many were written; `ids` has room for kMost. REQUIRES: is_inline().
+  // Writes the ids and returns their number. `ids` has room for kMost. REQUIRES: is_inline().
   size_t write(uint32_t* ids) const {
     for (size_t i = 0; i < kMost; ++i) ids[i] = static_cast<uint32_t>(bits_ >> (kIdBits * i)) & kIdMask;
     return bits_ >> kCountShift;
   }
-  // For tables of other forms: from_bits(ids.bits()) is `ids`.
+  // For tables that store the bits themselves: from_bits(ids.bits()) equals `ids`.
   uint64_t bits() const { return bits_; }
   static PackedIds from_bits(uint64_t bits) { return PackedIds(bits); }
   // For ids in the arena: their place there.
@@ -50,7 +50,7 @@ class PackedIds {
   size_t count() const { return (bits_ & ~kStored) >> 32; }
 
  private:
-  static constexpr int kIdBits = 20, kCountShift = 60;  // three ids from the lowest bit on, then how many
+  static constexpr int kIdBits = 20, kCountShift = 60;  // three ids from the lowest bit up; their count in the top bits
   static constexpr uint32_t kIdMask = (1 << kIdBits) - 1;
   static constexpr uint64_t kStored = uint64_t{1} << 63;
   explicit PackedIds(uint64_t bits) : bits_(bits) {}
@@ -58,9 +58,9 @@ class PackedIds {
 };
 
 // Open addressing over cache lines: a word lies in its own line or, when that is full, in a following one. A Slot has
-// hash() and is_empty(); zero bytes are empty. It is not a ProbeTable (base/probe_table.h) for the sake of speed:
-// vector code compares all slots of a line at once (short_words.cpp), the table grows with the text up to a limit, and
-// then new words replace old ones.
+// hash() and is_empty(); zero bytes are empty. A ProbeTable (base/probe_table.h) would be slower: vector code compares
+// all slots of a line of this table at once (short_words.cpp). The table grows with the text up to a limit; then new
+// words replace old ones.
 template <class Slot>
 class WordTable {
  public:
@@ -69,7 +69,7 @@ class WordTable {
 
   WordTable() : slots_(make_huge_array<Slot>(slot_count())) {}
 
-  // Where a word would be, until the next insert. Fetched ahead of its use.
+  // Prefetches and returns the line of a word. Valid until the next insert().
   const Slot* line(uint64_t hash) const {
     const Slot* const line = lines() + (hash >> hash_shift()) * kLineSlots;
     __builtin_prefetch(line);
@@ -79,7 +79,7 @@ class WordTable {
   const Slot* lines() const { return slots_.get(); }
   int hash_shift() const { return 64 - line_bits_; }
 
-  // The first slot for which is_it(slot), of those from `line` on in which it can be, or nullptr.
+  // The first slot with is_it(slot), from `line` to the next empty slot; nullptr when there is none.
   template <class IsIt>
   const Slot* find(const Slot* line, const IsIt& is_it) const {
     for (const Slot* slot = line;; slot = slot + 1 == slots_.get() + slot_count() ? slots_.get() : slot + 1) {
@@ -87,7 +87,7 @@ class WordTable {
       if (is_it(*slot)) return slot;
     }
   }
-  // When it is full, the word takes the place of another. REQUIRES: it is not there.
+  // Inserts a word. A full table of the largest size replaces another word. REQUIRES: the word is not in the table.
   void insert(const Slot& fresh) {
     const bool is_largest = line_bits_ == kMostLineBits;
     if (words_ >= (is_largest ? slot_count() / 4 * 3 : slot_count() / 2)) {
@@ -115,7 +115,7 @@ class WordTable {
 
  private:
   static constexpr int kMostLineBits = 18;  // 16 MiB
-  static constexpr int kGrowthBits = 2;     // by less, more is moved than is gained
+  static constexpr int kGrowthBits = 2;     // smaller steps cost more moves than they save
   size_t slot_count() const { return kLineSlots << line_bits_; }
   size_t home(const Slot& slot) const { return (slot.hash() >> hash_shift()) * kLineSlots; }
   void place(const Slot& fresh) {

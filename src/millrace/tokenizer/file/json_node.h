@@ -33,7 +33,7 @@ struct JsonNode {
   bool is_object() const { return value.is_object(); }
   bool has(std::string_view key) const { return value.is_object() && !value.at_key(key).error(); }
 
-  // nullopt for an absent field. A null is a value that most kinds refuse.
+  // nullopt for an absent field. A null is present; most accessors reject it.
   [[nodiscard]] Result<std::optional<JsonNode>> find(std::string_view key) const {
     simdjson::dom::object fields;
     if (value.get(fields) != simdjson::SUCCESS) return wrong("an object");
@@ -91,7 +91,7 @@ struct JsonNode {
     return result;
   }
 
-  // The only field of an object, whose name says what it is.
+  // The only field of an object: its name, which selects the kind, and its value.
   [[nodiscard]] Result<std::pair<std::string_view, JsonNode>> choice() const {
     simdjson::dom::object fields;
     if (value.get(fields) != simdjson::SUCCESS || fields.size() != 1) return wrong("an object of one field");

@@ -19,7 +19,7 @@ namespace {
 
 using MergeTexts = MergesSpec::value_type;
 
-// What a backslash and this character stand for; 0: not told here, as \u.
+// The character that a backslash and this one stand for; 0: an escape that is refused here, such as \u.
 constexpr std::array<char, 256> kEscapes = [] {
   std::array<char, 256> escapes{};
   for (const auto& [character, meaning] :
@@ -28,8 +28,8 @@ constexpr std::array<char, 256> kEscapes = [] {
   return escapes;
 }();
 
-// Values, one after another. All that can be read may be false: the text is not what tools write, and where in it the
-// reader stands means nothing any more.
+// Reads values one after another. A function returns false when the text is not what tools write; the reader's position
+// is then meaningless.
 class ValueReader {
  public:
   ValueReader(std::string_view text, std::deque<std::string>& unescaped)
@@ -38,7 +38,7 @@ class ValueReader {
   const char* at() const { return at_; }
   void go_to(const char* at) { at_ = at; }
 
-  // The next character but white space; 0 at the end.
+  // Skips white space and returns the next character; 0 at the end.
   char next() {
     while (at_ < end_ && (*at_ == ' ' || *at_ == '\n' || *at_ == '\r' || *at_ == '\t')) ++at_;
     return at_ < end_ ? *at_ : '\0';
@@ -61,7 +61,7 @@ class ValueReader {
     return c == '"' ? take_quote(begin, text) : take_escapes(begin, c, text);
   }
 
-  // "left right".
+  // Reads one merge, "left right".
   bool take_merge(MergeTexts& merge) {
     if (!take('"')) return false;
     const char* const begin = at_;
@@ -89,7 +89,7 @@ class ValueReader {
     return digits > 0 && digits <= (has_leading_zero ? 1 : kMostDigits);
   }
 
-  // Up to the comma or bracket behind a value, of which nothing but the strings is understood.
+  // Skips a value, up to the comma or bracket after it. Understands only its strings.
   bool skip_value() {
     for (size_t depth = 0;; ++at_) {
       const char c = next();
@@ -105,10 +105,10 @@ class ValueReader {
   }
 
  private:
-  static constexpr std::string_view kComment = "#version";  // that old files start with
+  static constexpr std::string_view kComment = "#version";  // the start of old merge lists
   static constexpr ptrdiff_t kMostDigits = 9;
 
-  // The first character from here on that is no plain part of a string, which the reader goes to; 0 at the end.
+  // Goes to the next character that is not plain string content and returns it; 0 at the end.
   char stop() {
     for (; static_cast<size_t>(end_ - at_) >= kBlock; at_ += kBlock) {
       const size_t offset = find_stop(at_);
@@ -121,7 +121,7 @@ class ValueReader {
     return '\0';
   }
 
-  // The same among the kBlock bytes at `text`: where it is, or kBlock.
+  // The offset of such a character among the kBlock bytes at `text`, or kBlock.
 #if defined(__SSE2__)
   static constexpr size_t kBlock = 16;
   static size_t find_stop(const char* text) {
@@ -136,7 +136,7 @@ class ValueReader {
   static constexpr size_t kBlock = 8;
   static size_t find_stop(const char* text) {
     constexpr uint64_t kOnes = ~uint64_t{0} / 0xFF, kHigh = kOnes << 7;
-    // Sets the high bit of bytes below the limit, and maybe of some behind the first of them.
+    // Sets the high bit of bytes below the limit, and perhaps of bytes after the first such byte.
     const auto below = [](uint64_t bytes, uint64_t limit) { return (bytes - kOnes * limit) & ~bytes & kHigh; };
     uint64_t bytes;
     std::memcpy(&bytes, text, sizeof bytes);
@@ -146,14 +146,14 @@ class ValueReader {
   }
 #endif
 
-  // The reader is at the quote that ends a string.
+  // Takes the string that began at `begin`. The reader is at its closing quote.
   bool take_quote(const char* begin, std::string_view& text) {
     text = {begin, static_cast<size_t>(at_ - begin)};
     ++at_;
     return true;
   }
 
-  // A string that started at `begin` and has escapes; the reader is at `c` within it.
+  // Takes a string with escapes that began at `begin`. The reader is at `c` within it.
   bool take_escapes(const char* begin, char c, std::string_view& text) {
     if (c != '\\') return false;
     std::string& out = unescaped_.emplace_back(begin, at_);
@@ -192,15 +192,16 @@ bool read_merges(ValueReader& values, MergesSpec& merges) {
   return values.take(']');
 }
 
-// The merges of a large file, read by another thread while the vocabulary before them is. Where they begin is a guess,
-// which who comes there knows to be right or not.
+// Reads the merges of a large file on a second thread, while the first reads the vocabulary before them. Their start is
+// a guess, which end_of() compares with the real one.
 class MergesAhead {
  public:
   MergesAhead(std::string_view json, LongLists& lists) : json_(json), lists_(lists) {
     if (load_threads(likely_count(json.size())) > 1) thread_ = Thread("mr-load", [this] { run(); });
   }
 
-  // Where the list that begins at `begin` ends; nullptr, and no merges, when it was not read, or not to its end.
+  // The end of the list that begins at `begin`; nullptr, and no merges, when the thread did not read that list to its
+  // end.
   const char* end_of(const char* begin) {
     if (!thread_.joinable()) return nullptr;
     thread_.join();
@@ -227,7 +228,7 @@ class MergesAhead {
   LongLists& lists_;
   const char* begin_ = nullptr;
   const char* end_ = nullptr;
-  Thread thread_;  // which has lists_.merges and unescaped_merges until it is joined
+  Thread thread_;  // writes lists_.merges and unescaped_merges until it is joined
 };
 
 class ListReader {
@@ -244,7 +245,7 @@ class ListReader {
   }
 
  private:
-  // An object, whose values are left to `read_value(key)`.
+  // Reads an object; read_value(key) reads each value.
   template <class ReadValue>
   bool read_fields(const ReadValue& read_value) {
     if (!values_.take('{')) return false;
@@ -296,7 +297,7 @@ class ListReader {
   std::string_view json_;
   LongLists& lists_;
   ValueReader values_;
-  const char* copied_;  // what lies before is in `rest`, but for the two lists
+  const char* copied_;  // the text before this is in `rest`, without the two lists
   bool merges_came_ = false;
   MergesAhead ahead_;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "millrace/base/text/ascii.h"
 #include "millrace/tokenizer/file/json_node.h"
 #include "millrace/tokenizer/file/tokenizer_json.h"
 #include "millrace/tokenizer/file/tokenizer_json_lists.h"
@@ -108,7 +109,7 @@ double read_score(std::string_view text) {
   int64_t exponent = 0;
   bool full = false, fraction = false;
   size_t i = negative;
-  for (; i < text.size() && (std::isdigit(static_cast<unsigned char>(text[i])) || text[i] == '.'); ++i) {
+  for (; i < text.size() && (is_digit(text[i]) || text[i] == '.'); ++i) {
     if (text[i] == '.') {
       fraction = true;
       continue;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The merge list of byte pair encoding and what it does to the symbols of one word: among the neighbours that have a
-// merge, the one of the lowest rank is joined, the leftmost of equals, until none is left. A MergeTable is immutable
-// and thread-safe; a MergeScratch belongs to one thread.
+// The merge list of byte pair encoding, and its application to one word: joins the neighbouring symbols whose merge has
+// the lowest rank, the leftmost of equals, until no neighbours have a merge. A MergeTable is immutable and thread-safe;
+// a MergeScratch belongs to one thread.
 
 #include <algorithm>
 #include <array>
@@ -22,25 +22,26 @@ struct Merge {
 };
 
 // (left id, right id) -> (rank, id of the joined token): open addressing over lines of four. A pair lies in its own
-// line or, when that is full, behind it. It is not a ProbeTable (base/probe_table.h) for the sake of speed: all slots
-// of a line are compared without a branch, a filter in front answers for most pairs that have no merge, several threads
-// fill it, and it may be two thirds full.
+// line or, when that is full, in a following one. A ProbeTable (base/probe_table.h) would be slower. This table
+// compares all slots of a line without a branch, rejects most pairs that have no merge by a filter, is filled by
+// several threads, and may be two thirds full.
 class MergeTable {
  public:
   static constexpr uint64_t kNone = UINT64_MAX;
 
   struct Slot {
-    uint64_t inverted_key;  // 0: empty, since no two ids are kNoToken
+    uint64_t inverted_key;  // 0: empty; only two kNoToken would give 0, and no merge has these
     uint64_t value;
   };
   static constexpr size_t kLineSlots = 4;
 
-  // Large ones are made on several threads.
+  // Builds large tables on several threads.
   explicit MergeTable(std::span<const Merge> merges);
   // Calls visit(left, right, rank, joined) for each merge, in no order.
   template <class Visit>
   void for_each(const Visit& visit) const {
-    // Half of the slots are empty, which the processor cannot predict: one branch for several slots at once.
+    // Half of the slots are empty, and the processor cannot predict which: gathers the merges of several slots without
+    // a branch.
     constexpr size_t kSome = 64;
     std::array<Slot, kSome> merges;
     for (size_t first = 0; first <= mask_; first += kSome) {
@@ -56,8 +57,8 @@ class MergeTable {
       }
     }
   }
-  // Where find will look, asked of memory. Most pairs that are asked for have no merge, which a small filter near the
-  // processor knows: for these it returns an empty line, so that callers need no branch.
+  // Prefetches and returns the line that find() will search. Most pairs have no merge, and a small filter, which stays
+  // in the cache, knows most of these: for them this returns an empty line, so callers need no branch.
   const Slot* look_ahead(uint32_t left, uint32_t right) const {
     const uint64_t h = hash(left, right);
     const bool may_be = (filter_[h >> filter_shift_] >> (h & 63) & 1) != 0;
@@ -71,7 +72,7 @@ class MergeTable {
   // The same; `line` is what look_ahead gave.
   uint64_t find(const Slot* line, uint32_t left, uint32_t right) const {
     const uint64_t inverted_key = ~(uint64_t{left} << 32 | right);
-    // Compares all: the processor cannot predict which of them it is.
+    // Compares all slots, because the processor cannot predict which one matches.
     const bool second = line[1].inverted_key == inverted_key, third = line[2].inverted_key == inverted_key,
                fourth = line[3].inverted_key == inverted_key;
     const Slot* const slot = line + (second + 2 * third + 3 * fourth);
@@ -81,15 +82,15 @@ class MergeTable {
   }
 
  private:
-  // A pair of no tokens, which is what a lane asks for before its first merge, equals all of these, and find adds up
-  // which slots are equal: so there are more of them than in a line.
+  // A lane looks up a pair of two kNoToken before its first merge. Every slot here equals it, and find() adds up the
+  // numbers of the equal slots (1 + 2 + 3), so the array is longer than a line.
   static constexpr Slot kEmpty{0, kNone};
   alignas(64) static constexpr Slot kEmptyLine[2 * kLineSlots] = {kEmpty, kEmpty, kEmpty, kEmpty,
                                                                   kEmpty, kEmpty, kEmpty, kEmpty};
 
   class PlaceOrder;
   bool insert(const Merge& merge, uint32_t rank, size_t end);
-  // The upper bits are the better ones.
+  // Use the upper bits; they are mixed best.
   static uint64_t hash(uint32_t left, uint32_t right) { return (uint64_t{left} << 32 | right) * 0x9E3779B97F4A7C15ull; }
   const Slot* line(uint64_t h) const { return slots_.get() + (h >> shift_) * kLineSlots; }
   uint64_t find_further(const Slot* line, uint64_t inverted_key) const;
@@ -97,19 +98,19 @@ class MergeTable {
   size_t mask_;
   int shift_, filter_shift_;
   HugeArray<Slot> slots_;
-  HugeArray<uint64_t> filter_;  // a bit for each pair, some eight bits a pair
+  HugeArray<uint64_t> filter_;  // one bit set for each pair; about eight bits of memory per pair
 };
 
-// A word on its way: filled with the ids of its first symbols, it holds those of the merged ones afterwards. About 28
-// bytes for each symbol; memory of words of more than a million is given back.
+// Working memory for one word. The caller fills `symbols` with the ids of the first symbols; merge_symbols() leaves
+// those of the merged ones. Takes about 28 bytes per symbol; frees the memory of words of more than a million symbols.
 struct MergeScratch {
   std::vector<uint32_t> symbols;
-  std::vector<uint32_t> sizes;  // bytes of each symbol, added up as they join; empty when nobody asks
+  std::vector<uint32_t> sizes;  // bytes of each symbol, added up as they join; empty when the caller does not need them
   std::vector<uint32_t> previous, next;
   std::vector<uint64_t> merges, queue;
 };
 
-// Merges what `scratch.symbols` holds, in time linear times a logarithm. REQUIRES: fewer than 2^32 symbols.
+// Merges what `scratch.symbols` holds, in O(n log n) time. REQUIRES: fewer than 2^32 symbols.
 void merge_symbols(const MergeTable& table, MergeScratch& scratch);
 
 }  // namespace millrace::tokenizer

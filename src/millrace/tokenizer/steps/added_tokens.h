@@ -40,7 +40,7 @@ class TokenMatcher {
   // False when there is such a token already. REQUIRES: `content` is not empty.
   bool add(std::string_view content, uint32_t id, Flags flags);
   bool empty() const { return nodes_.size() == 1; }
-  // Whether one of them is somewhere in `text`.
+  // Whether `text` contains any of the tokens.
   bool finds_any(std::string_view text) const;
   // Appends the pieces of `whole`, a part of `text`, as `tokenizers` finds them.
   void split(std::string_view text, Piece whole, std::vector<Piece>& pieces) const;
@@ -58,7 +58,7 @@ class TokenMatcher {
   const Node* longest(std::string_view text, size_t at, size_t& end) const;
 
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::array<uint32_t, 256> first_{};  // the child of the root, 0: none
+  std::array<uint32_t, 256> first_{};  // by byte: the root's child; 0: none
   std::string starts_;                 // the bytes that tokens start with
 };
 
@@ -70,8 +70,8 @@ class AddedTokens {
   [[nodiscard]] static Result<AddedTokens> build(std::span<const AddedTokenSpec> tokens, const Vocabulary& vocabulary,
                                                  const Normalizer& normalizer);
 
-  // Appends the pieces of `text`, none of them empty, by the tokens of the first or the second pass. They cover the
-  // text from left to right; where a stripped space is also the start of the next token they overlap, as in
+  // Appends the non-empty pieces of `text`, cut at the tokens of the first (raw) or second (normalized) pass. They
+  // cover the text from left to right; where a stripped space is also the start of the next token they overlap, as in
   // `tokenizers`.
   void split_raw(std::string_view text, std::vector<Piece>& pieces) const;
   void split_normalized(std::string_view text, std::vector<Piece>& pieces) const;

@@ -28,7 +28,7 @@ class Normalizer {
     std::vector<struct Part> parts;
   };
 
-  // Errors: invalid_argument (a damaged charsmap, no regular expression), unsupported (pattern.h).
+  // Errors: invalid_argument (a damaged precompiled map, no regular expression), unsupported (pattern.h).
   [[nodiscard]] static Result<Normalizer> build(std::span<const NormalizerSpec> specs);
   Normalizer(Normalizer&&) noexcept;
   Normalizer& operator=(Normalizer&&) noexcept;

@@ -110,16 +110,17 @@ PrecompiledMap::PrecompiledMap(std::vector<uint32_t> units, std::string strings)
 Result<PrecompiledMap> PrecompiledMap::parse(std::string_view bytes) {
   uint32_t trie_bytes = 0;
   if (bytes.size() < sizeof(trie_bytes))
-    return fail(ErrorCode::kInvalidArgument, "a charsmap of {} bytes", bytes.size());
+    return fail(ErrorCode::kInvalidArgument, "a precompiled map of {} bytes", bytes.size());
   std::memcpy(&trie_bytes, bytes.data(), sizeof(trie_bytes));
   bytes.remove_prefix(sizeof(trie_bytes));
   const size_t count = trie_bytes / sizeof(uint32_t);
   if (count == 0 || count * sizeof(uint32_t) > bytes.size())
-    return fail(ErrorCode::kInvalidArgument, "a charsmap with a trie of {} bytes in {}", trie_bytes, bytes.size());
+    return fail(ErrorCode::kInvalidArgument, "a precompiled map with a trie of {} bytes in {}", trie_bytes,
+                bytes.size());
   std::vector<uint32_t> units(count);
   std::memcpy(units.data(), bytes.data(), count * sizeof(uint32_t));
   std::string strings(bytes.substr(count * sizeof(uint32_t)));
-  if (!is_utf8(strings)) return fail(ErrorCode::kInvalidArgument, "a charsmap whose strings are not UTF-8");
+  if (!is_utf8(strings)) return fail(ErrorCode::kInvalidArgument, "a precompiled map whose strings are not UTF-8");
   return PrecompiledMap(std::move(units), std::move(strings));
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 // The precompiled_charsmap of SentencePiece, as the Precompiled normalizer of `tokenizers` applies it: to each grapheme
-// cluster shorter than 6 bytes as a whole, else to each character; of several prefixes that the map has, the shortest
-// counts. Layout: little-endian u32 size of the trie in bytes; the trie, a double array of u32 units (Darts); then
-// strings, each ended by a zero byte, which the trie's values are offsets of. Immutable, thread-safe.
+// cluster shorter than 6 bytes as a whole, else to each character; if the map has several prefixes, the shortest is
+// used. Layout: little-endian u32 size of the trie in bytes; the trie, a double array of u32 units (Darts); then
+// zero-terminated strings; the trie's values are offsets into them. Immutable, thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -24,7 +24,7 @@ class PrecompiledMap {
 
   // Appends the normalized characters of `text`.
   void normalize(std::string_view text, std::vector<NormalizedChar>& out) const;
-  // True when that would certainly leave `text` as it is.
+  // True when normalize() certainly leaves `text` unchanged.
   bool is_surely_normal(std::string_view text) const;
 
  private:

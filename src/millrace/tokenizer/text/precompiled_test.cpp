@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small charsmaps made here. Whole agreement with the `tokenizers` package is for tests/python/test_tokenizer_zoo.py.
+// Small precompiled maps made here. Whole agreement with the `tokenizers` package is for
+// tests/python/test_tokenizer_zoo.py.
 #include "millrace/tokenizer/text/precompiled.h"
 
 #include <gmock/gmock.h>

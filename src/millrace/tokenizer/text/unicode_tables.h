@@ -63,7 +63,7 @@ inline constexpr uint8_t kAnyScript = 0;
 uint8_t script_of(uint32_t c);
 
 // What `c` is where grapheme clusters are told apart, as the crate behind Precompiled has it. Regional indicators are
-// kOther: with anything else their clusters are longer than a charsmap looks at.
+// kOther: with anything else their clusters are longer than a precompiled map looks at.
 enum class ClusterClass : uint8_t {
   kOther,
   kControl,     // CR and LF too

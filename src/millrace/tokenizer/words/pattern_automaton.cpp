@@ -18,7 +18,7 @@ namespace {
 
 using Kind = RegexTree::Kind;
 
-constexpr size_t kMostPlaces = 4096;
+constexpr size_t kMostNodes = 4096;
 constexpr size_t kMostSets = 56;  // a bit each, and behind them the bits of conditions
 constexpr size_t kMostStates = 4000;
 constexpr size_t kMostAheadStates = 1000;
@@ -31,7 +31,7 @@ class AutomatonBuilder {
   static std::shared_ptr<const PatternAutomaton> build(const RegexTree& tree) {
     AutomatonBuilder builder;
     const uint32_t match = builder.add({});
-    const uint32_t start = builder.place(tree, match);
+    const uint32_t start = builder.lay_out(tree, match);
     if (!builder.fits_ || !builder.find_classes() || !builder.fill_aheads()) return nullptr;
     PatternAutomaton& automaton = *builder.automaton_;
     automaton.looks_around_ =
@@ -42,7 +42,7 @@ class AutomatonBuilder {
 
  private:
   // A place in the expression.
-  struct Place {
+  struct Node {
     enum class Kind : uint8_t { kTake, kNextIs, kNextIsNot, kPreviousIs, kPreviousIsNot, kFork, kMatch };
     Kind kind = Kind::kMatch;
     uint32_t set = 0;            // of all but the last two
@@ -50,10 +50,10 @@ class AutomatonBuilder {
     uint32_t second_choice = 0;  // kFork: tried after `next`
   };
 
-  uint32_t add(Place place) {
-    if (places_.size() >= kMostPlaces) fits_ = false;
-    if (fits_) places_.push_back(place);
-    return static_cast<uint32_t>(places_.size() - 1);
+  uint32_t add(Node node) {
+    if (nodes_.size() >= kMostNodes) fits_ = false;
+    if (fits_) nodes_.push_back(node);
+    return static_cast<uint32_t>(nodes_.size() - 1);
   }
 
   uint32_t number_of(const CodePointRanges& set) {
@@ -71,50 +71,50 @@ class AutomatonBuilder {
   static constexpr uint32_t kFirstAhead = kMostSets;
   static constexpr uint32_t kSearch = kFirstAhead + PatternAutomaton::kMostAheads;
 
-  // The places of a look-ahead, which end with a match of their own.
-  struct AheadPlaces {
+  // The nodes of a look-ahead, which end with a match of their own.
+  struct AheadNodes {
     uint32_t start, first, end;
   };
   uint32_t number_of_ahead(const RegexTree& tree) {
     if (aheads_.size() == PatternAutomaton::kMostAheads) fits_ = false;
     if (!fits_) return kFirstAhead;
-    const auto first = static_cast<uint32_t>(places_.size());
-    const uint32_t start = place(tree, add({}));
-    aheads_.push_back({start, first, static_cast<uint32_t>(places_.size())});
+    const auto first = static_cast<uint32_t>(nodes_.size());
+    const uint32_t start = lay_out(tree, add({}));
+    aheads_.push_back({start, first, static_cast<uint32_t>(nodes_.size())});
     return kFirstAhead + static_cast<uint32_t>(aheads_.size()) - 1;
   }
 
-  // The first place of `tree`, which goes on at `next`.
-  uint32_t place(const RegexTree& tree, uint32_t next) {
+  // The first node of `tree`, which goes on at `next`.
+  uint32_t lay_out(const RegexTree& tree, uint32_t next) {
     switch (tree.kind) {
       case Kind::kSet:
-        return add({Place::Kind::kTake, number_of(tree.set), next});
+        return add({Node::Kind::kTake, number_of(tree.set), next});
       case Kind::kNextIs:
-        return add({Place::Kind::kNextIs, number_of(tree.set), next});
+        return add({Node::Kind::kNextIs, number_of(tree.set), next});
       case Kind::kNextIsNot:
-        return add({Place::Kind::kNextIsNot, number_of(tree.set), next});
+        return add({Node::Kind::kNextIsNot, number_of(tree.set), next});
       case Kind::kPreviousIs:
       case Kind::kPreviousIsNot: {
         const bool negated = tree.kind == Kind::kPreviousIsNot;
         const uint32_t set = number_of(tree.set);
         previous_sets_ |= uint64_t{1} << set;
-        return add({negated ? Place::Kind::kPreviousIsNot : Place::Kind::kPreviousIs, set, next});
+        return add({negated ? Node::Kind::kPreviousIsNot : Node::Kind::kPreviousIs, set, next});
       }
       case Kind::kAhead:
-        return add({Place::Kind::kNextIs, number_of_ahead(tree.parts[0]), next});
+        return add({Node::Kind::kNextIs, number_of_ahead(tree.parts[0]), next});
       case Kind::kAheadNot:
-        return add({Place::Kind::kNextIsNot, number_of_ahead(tree.parts[0]), next});
+        return add({Node::Kind::kNextIsNot, number_of_ahead(tree.parts[0]), next});
       case Kind::kSearchBegins:
         asks_for_search_ = true;
-        return add({Place::Kind::kNextIs, kSearch, next});
+        return add({Node::Kind::kNextIs, kSearch, next});
       case Kind::kSequence:
-        for (size_t i = tree.parts.size(); i-- > 0;) next = place(tree.parts[i], next);
+        for (size_t i = tree.parts.size(); i-- > 0;) next = lay_out(tree.parts[i], next);
         return next;
       case Kind::kChoice: {
-        uint32_t at = place(tree.parts.back(), next);
+        uint32_t at = lay_out(tree.parts.back(), next);
         for (size_t i = tree.parts.size() - 1; i-- > 0;) {
-          const uint32_t first = place(tree.parts[i], next);
-          at = add({Place::Kind::kFork, 0, first, at});
+          const uint32_t first = lay_out(tree.parts[i], next);
+          at = add({Node::Kind::kFork, 0, first, at});
         }
         return at;
       }
@@ -125,24 +125,24 @@ class AutomatonBuilder {
   }
 
   uint32_t fork(bool is_lazy, uint32_t again, uint32_t on) {
-    return add({Place::Kind::kFork, 0, is_lazy ? on : again, is_lazy ? again : on});
+    return add({Node::Kind::kFork, 0, is_lazy ? on : again, is_lazy ? again : on});
   }
 
   uint32_t repeat(const RegexTree& tree, uint32_t next) {
     const RegexTree& body = tree.parts[0];
     uint32_t at = next;
     if (tree.most == RegexTree::kNoLimit) {
-      at = add({Place::Kind::kFork});
-      const uint32_t again = place(body, at);
-      places_[at].next = tree.is_lazy ? next : again;
-      places_[at].second_choice = tree.is_lazy ? again : next;
+      at = add({Node::Kind::kFork});
+      const uint32_t again = lay_out(body, at);
+      nodes_[at].next = tree.is_lazy ? next : again;
+      nodes_[at].second_choice = tree.is_lazy ? again : next;
     } else {
       for (int i = tree.least; i < tree.most && fits_; ++i) {
-        const uint32_t again = place(body, at);
+        const uint32_t again = lay_out(body, at);
         at = fork(tree.is_lazy, again, next);
       }
     }
-    for (int i = 0; i < tree.least && fits_; ++i) at = place(body, at);
+    for (int i = 0; i < tree.least && fits_; ++i) at = lay_out(body, at);
     return at;
   }
 
@@ -177,30 +177,30 @@ class AutomatonBuilder {
 
   struct Between {
     uint64_t next, previous;             // the sets of the characters on both sides
-    const std::vector<uint32_t>& taken;  // the places that take the next one and match behind it, ascending
+    const std::vector<uint32_t>& taken;  // the nodes that take the next one and match behind it, ascending
   };
   // Whether an engine at `at` would match. Answers are kept for the round.
   bool matches_from(uint32_t at, const Between& between) {
     if (answers_[at] >> 1 == round_) return (answers_[at] & 1) != 0;
-    const Place& place = places_[at];
-    const bool next_is = between.next >> place.set & 1, previous_is = between.previous >> place.set & 1;
+    const Node& node = nodes_[at];
+    const bool next_is = between.next >> node.set & 1, previous_is = between.previous >> node.set & 1;
     const auto goes_on = [&](uint32_t to) { return matches_from(to, between); };
     const auto matches = [&] {
-      switch (place.kind) {
-        case Place::Kind::kMatch:
+      switch (node.kind) {
+        case Node::Kind::kMatch:
           return true;
-        case Place::Kind::kTake:
+        case Node::Kind::kTake:
           return next_is && std::ranges::binary_search(between.taken, at);
-        case Place::Kind::kNextIs:
-          return next_is && goes_on(place.next);
-        case Place::Kind::kNextIsNot:
-          return !next_is && goes_on(place.next);
-        case Place::Kind::kPreviousIs:
-          return previous_is && goes_on(place.next);
-        case Place::Kind::kPreviousIsNot:
-          return !previous_is && goes_on(place.next);
-        case Place::Kind::kFork:
-          return goes_on(place.next) || goes_on(place.second_choice);
+        case Node::Kind::kNextIs:
+          return next_is && goes_on(node.next);
+        case Node::Kind::kNextIsNot:
+          return !next_is && goes_on(node.next);
+        case Node::Kind::kPreviousIs:
+          return previous_is && goes_on(node.next);
+        case Node::Kind::kPreviousIsNot:
+          return !previous_is && goes_on(node.next);
+        case Node::Kind::kFork:
+          return goes_on(node.next) || goes_on(node.second_choice);
       }
       return false;
     };
@@ -210,20 +210,20 @@ class AutomatonBuilder {
   }
 
   bool fill_aheads() {
-    answers_.resize(places_.size());
-    return std::ranges::all_of(aheads_, [&](const AheadPlaces& places) { return fill_ahead(places); });
+    answers_.resize(nodes_.size());
+    return std::ranges::all_of(aheads_, [&](const AheadNodes& nodes) { return fill_ahead(nodes); });
   }
 
-  bool fill_ahead(const AheadPlaces& places) {
+  bool fill_ahead(const AheadNodes& nodes) {
     PatternAutomaton::Ahead& ahead = automaton_->aheads_.emplace_back();
     std::vector<uint32_t> takes;
     uint64_t taken_sets = 0, previous_sets = 0;
-    for (uint32_t at = places.first; at < places.end; ++at) {
-      const Place& place = places_[at];
-      const bool looks_back = place.kind == Place::Kind::kPreviousIs || place.kind == Place::Kind::kPreviousIsNot;
-      if (place.kind == Place::Kind::kTake) takes.push_back(at);
-      (place.kind == Place::Kind::kTake ? taken_sets : previous_sets) |=
-          uint64_t{place.kind == Place::Kind::kTake || looks_back} << place.set;
+    for (uint32_t at = nodes.first; at < nodes.end; ++at) {
+      const Node& node = nodes_[at];
+      const bool looks_back = node.kind == Node::Kind::kPreviousIs || node.kind == Node::Kind::kPreviousIsNot;
+      if (node.kind == Node::Kind::kTake) takes.push_back(at);
+      (node.kind == Node::Kind::kTake ? taken_sets : previous_sets) |=
+          uint64_t{node.kind == Node::Kind::kTake || looks_back} << node.set;
     }
     std::vector<uint64_t> kinds;  // of the previous character
     for (const uint64_t sets : class_sets_) {
@@ -243,10 +243,10 @@ class AutomatonBuilder {
         const Between between = {class_sets_[next], kinds[column / class_sets_.size()], taken};
         const auto matches = [&](uint32_t at) { return matches_from(at, between); };
         ++round_;
-        const bool holds = matches(places.start);
+        const bool holds = matches(nodes.start);
         if (holds) ahead.may_match[next] = 1;
         std::vector<uint32_t> before;
-        std::ranges::copy_if(takes, std::back_inserter(before), [&](uint32_t at) { return matches(places_[at].next); });
+        std::ranges::copy_if(takes, std::back_inserter(before), [&](uint32_t at) { return matches(nodes_[at].next); });
         const auto [found, is_new] = numbers.try_emplace(before, static_cast<uint32_t>(states.size()));
         if (is_new) states.push_back(std::move(before));
         if (states.size() > kMostAheadStates || ahead.table.size() >= kMostEntries) return false;
@@ -258,11 +258,11 @@ class AutomatonBuilder {
 
   // ---- the table
 
-  // Where the engine could be before a character, in the order in which it would try; places that need it are not
+  // Where the engine could be before a character, in the order in which it would try; nodes that need it are not
   // resolved.
   struct State {
-    std::vector<uint32_t> places;
-    uint64_t previous = 0;  // the sets that the last character is in, of those that the places ask for
+    std::vector<uint32_t> nodes;
+    uint64_t previous = 0;  // the sets that the last character is in, of those that the nodes ask for
     auto operator<=>(const State&) const = default;
   };
 
@@ -271,45 +271,45 @@ class AutomatonBuilder {
   bool follow(uint32_t at, uint64_t sets, uint64_t previous, std::vector<uint32_t>& next, bool& matches) {
     if (seen_[at] == round_) return true;
     seen_[at] = round_;
-    const Place& place = places_[at];
-    const bool is_in_set = sets >> place.set & 1;
+    const Node& node = nodes_[at];
+    const bool is_in_set = sets >> node.set & 1;
     const auto go_on = [&](uint32_t to) { return follow(to, sets, previous, next, matches); };
-    switch (place.kind) {
-      case Place::Kind::kMatch:
+    switch (node.kind) {
+      case Node::Kind::kMatch:
         matches = true;
         return false;
-      case Place::Kind::kTake:
-        if (is_in_set && std::exchange(added_[place.next], round_) != round_) next.push_back(place.next);
+      case Node::Kind::kTake:
+        if (is_in_set && std::exchange(added_[node.next], round_) != round_) next.push_back(node.next);
         return true;
-      case Place::Kind::kNextIs:
-        return !is_in_set || go_on(place.next);
-      case Place::Kind::kNextIsNot:
-        return is_in_set || go_on(place.next);
-      case Place::Kind::kPreviousIs:
-        return (previous >> place.set & 1) == 0 || go_on(place.next);
-      case Place::Kind::kPreviousIsNot:
-        return (previous >> place.set & 1) != 0 || go_on(place.next);
-      case Place::Kind::kFork:
-        return go_on(place.next) && go_on(place.second_choice);
+      case Node::Kind::kNextIs:
+        return !is_in_set || go_on(node.next);
+      case Node::Kind::kNextIsNot:
+        return is_in_set || go_on(node.next);
+      case Node::Kind::kPreviousIs:
+        return (previous >> node.set & 1) == 0 || go_on(node.next);
+      case Node::Kind::kPreviousIsNot:
+        return (previous >> node.set & 1) != 0 || go_on(node.next);
+      case Node::Kind::kFork:
+        return go_on(node.next) && go_on(node.second_choice);
     }
     return true;
   }
 
   // Whether the engine would ask at `at` for the character before it.
   bool asks_for_previous(uint32_t at) {
-    const Place& place = places_[at];
-    const bool is_fork = place.kind == Place::Kind::kFork;
+    const Node& node = nodes_[at];
+    const bool is_fork = node.kind == Node::Kind::kFork;
     std::optional<bool>& asks = asks_for_previous_[at];
     if (asks) return *asks;
-    asks = place.kind == Place::Kind::kPreviousIs || place.kind == Place::Kind::kPreviousIsNot;
-    if (is_fork || place.kind == Place::Kind::kNextIs || place.kind == Place::Kind::kNextIsNot)
-      asks = asks_for_previous(place.next) || (is_fork && asks_for_previous(place.second_choice));
+    asks = node.kind == Node::Kind::kPreviousIs || node.kind == Node::Kind::kPreviousIsNot;
+    if (is_fork || node.kind == Node::Kind::kNextIs || node.kind == Node::Kind::kNextIsNot)
+      asks = asks_for_previous(node.next) || (is_fork && asks_for_previous(node.second_choice));
     return *asks;
   }
-  State state_of(std::vector<uint32_t> places, uint64_t sets_before) {
+  State state_of(std::vector<uint32_t> nodes, uint64_t sets_before) {
     const bool asks =
-        previous_sets_ != 0 && std::ranges::any_of(places, [&](uint32_t at) { return asks_for_previous(at); });
-    return {std::move(places), asks ? sets_before & previous_sets_ : 0};
+        previous_sets_ != 0 && std::ranges::any_of(nodes, [&](uint32_t at) { return asks_for_previous(at); });
+    return {std::move(nodes), asks ? sets_before & previous_sets_ : 0};
   }
 
   // The row of `state`, a new one if need be.
@@ -325,12 +325,12 @@ class AutomatonBuilder {
     const size_t conditions = size_t{1} << (aheads_.size() + (asks_for_search_ ? 1 : 0));
     if (asks_for_search_) automaton.search_condition_ = conditions / 2;
     automaton.width_ = classes * conditions;
-    asks_for_previous_.resize(places_.size());
+    asks_for_previous_.resize(nodes_.size());
     row_of_state(state_of({start}, 0));
     if (automaton.looks_around_)
       for (const uint64_t sets : class_sets_) automaton.start_rows_.push_back(row_of_state(state_of({start}, sets)));
-    seen_.resize(places_.size());
-    added_.resize(places_.size());
+    seen_.resize(nodes_.size());
+    added_.resize(nodes_.size());
     for (size_t i = 0; i < states_.size(); ++i) {
       for (size_t column = 0; column < automaton.width_; ++column) {
         const size_t possible = possible_conditions(column / classes, column % classes);
@@ -358,7 +358,7 @@ class AutomatonBuilder {
     ++round_;
     std::vector<uint32_t> next;
     bool matches = false;
-    for (const uint32_t at : state.places)
+    for (const uint32_t at : state.nodes)
       if (!follow(at, class_sets_[class_of_next] | sets_of_conditions(conditions), state.previous, next, matches))
         break;
     uint32_t entry = PatternAutomaton::kDead;
@@ -449,17 +449,17 @@ class AutomatonBuilder {
   }
 
   std::shared_ptr<PatternAutomaton> automaton_ = std::make_shared<PatternAutomaton>();
-  std::vector<Place> places_;
+  std::vector<Node> nodes_;
   std::vector<CodePointRanges> sets_;
   uint64_t previous_sets_ = 0;  // those that a condition on the previous character asks for
-  std::vector<AheadPlaces> aheads_;
+  std::vector<AheadNodes> aheads_;
   bool asks_for_search_ = false;
   std::vector<uint64_t> class_sets_;  // of each class and of the end of the text, a bit a set
   std::vector<uint64_t> answers_;     // of matches_from(), behind the round
   std::vector<std::optional<bool>> asks_for_previous_;
   std::map<State, uint32_t> numbers_;
   std::vector<const State*> states_;
-  std::vector<uint64_t> seen_;   // the round in which a place was followed last
+  std::vector<uint64_t> seen_;   // the round in which a node was followed last
   std::vector<uint64_t> added_;  // ... and became one of the next state
   uint64_t round_ = 0;
   bool fits_ = true;

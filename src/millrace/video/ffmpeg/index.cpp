@@ -10,10 +10,10 @@ namespace millrace::video {
 namespace {
 
 constexpr std::string_view kPointerMark = "version https://git-lfs";
-// H.264 and HEVC hold back no more pictures.
+// The largest reorder delay of H.264 and HEVC, in pictures.
 constexpr size_t kMaxReorder = 16;
 
-// What a checkout without Git LFS has in place of a video.
+// Refuses an empty file and the pointer that a checkout without Git LFS has in place of a video.
 Status refuse_pointer(const RandomReader& file) {
   if (file.size() == 0) return fail(ErrorCode::kCorruption, "the file is empty");
   std::array<char, kPointerMark.size()> mark{};
@@ -34,7 +34,7 @@ class Demuxer {
     format_ = avformat_alloc_context();
     if (format_ == nullptr) return fail(ErrorCode::kResourceExhausted, "no memory");
     format_->pb = input_.context();
-    // What stands in the tables, and no guesses from the pictures.
+    // Takes what the tables say; does not let FFmpeg guess from the pictures.
     format_->flags |= AVFMT_FLAG_CUSTOM_IO | AVFMT_FLAG_NOPARSE | AVFMT_FLAG_NOFILLIN;
     const int opened = avformat_open_input(&format_, "", av_find_input_format("mov"), nullptr);
     if (opened < 0) return failed("not an MP4 or MOV file, or one whose tables are cut off or damaged", opened);
@@ -50,9 +50,9 @@ class Demuxer {
     }
     if (format_->nb_streams == 0) {
       return fail(ErrorCode::kCorruption,
-                  "it has no tables of what is in it: it is cut off, or its writer never finished");
+                  "it has no tables of its content: it is cut off, or its writer did not finish");
     }
-    if (stream_ == nullptr) return fail(ErrorCode::kCorruption, "no video track is in it");
+    if (stream_ == nullptr) return fail(ErrorCode::kCorruption, "it has no video track");
     if (stream_->time_base.num != 1 || stream_->time_base.den <= 0 || stream_->codecpar->width <= 0 ||
         stream_->codecpar->height <= 0) {
       return fail(ErrorCode::kCorruption, "its video track has no time base or no size");
@@ -68,7 +68,7 @@ class Demuxer {
     for (;;) {
       const int read = av_read_frame(format_, packet.get());
       if (read == AVERROR_EOF) break;
-      if (read < 0) return failed("its tables lead nowhere", read);
+      if (read < 0) return failed("its tables point to no readable packet", read);
       const Status added = packet->stream_index == stream_->index ? add(*packet, index) : Status();
       av_packet_unref(packet.get());
       RETURN_IF_ERROR(added);
@@ -86,14 +86,13 @@ class Demuxer {
     return fail(ErrorCode::kCorruption, "{}: {}", what, ffmpeg_error(code));
   }
 
-  // The packets' bytes are read when frames are wanted.
+  // Makes the demuxer see zeros in place of packets, which are read when frames are decoded.
   Status blank_pictures() {
     std::vector<ReaderInput::Range> ranges;
     for (int i = 0; i < avformat_index_get_entries_count(stream_); ++i) {
       const AVIndexEntry* entry = avformat_index_get_entry(stream_, i);
       if (entry->size < 0 || entry->pos < 0 || entry->pos > file_.size() - entry->size) {
-        return fail(ErrorCode::kCorruption, "it is cut off: picture {} lies behind its end at byte {}", i,
-                    file_.size());
+        return fail(ErrorCode::kCorruption, "it is cut off: picture {} is past its end at byte {}", i, file_.size());
       }
       ranges.push_back({entry->pos, entry->pos + entry->size});
     }
@@ -104,10 +103,10 @@ class Demuxer {
   Status add(const AVPacket& packet, FrameIndex& index) const {
     const size_t number = index.packets.size();
     if (packet.pts == AV_NOPTS_VALUE || packet.dts == AV_NOPTS_VALUE || packet.pos < 0) {
-      return fail(ErrorCode::kCorruption, "picture {} has no time or no place", number);
+      return fail(ErrorCode::kCorruption, "picture {} has no timestamp or no file offset", number);
     }
     if ((packet.flags & AV_PKT_FLAG_CORRUPT) != 0 || packet.pos > file_.size() - packet.size) {
-      return fail(ErrorCode::kCorruption, "it is cut off: picture {} lies behind its end", number);
+      return fail(ErrorCode::kCorruption, "it is cut off: picture {} is past its end", number);
     }
     for (int i = 0; i < packet.side_data_elems; ++i) {
       if (packet.side_data[i].type == AV_PKT_DATA_NEW_EXTRADATA) {
@@ -171,11 +170,11 @@ Status order_frames(FrameIndex& index) {
     }
     index.pts.push_back(pts_of(packet));
   }
-  if (index.pts.empty()) return fail(ErrorCode::kCorruption, "no frame is in it");
-  // So that no sum or product of times overflows.
+  if (index.pts.empty()) return fail(ErrorCode::kCorruption, "it has no frames");
+  // Bounds times so that no sum or product of them overflows.
   constexpr int64_t kMost = int64_t{1} << 40;
   if (index.pts.front() < -kMost || index.pts.back() > kMost) {
-    return fail(ErrorCode::kCorruption, "its times are beyond all bounds");
+    return fail(ErrorCode::kCorruption, "its timestamps are out of range");
   }
   return {};
 }

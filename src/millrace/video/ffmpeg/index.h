@@ -13,7 +13,7 @@ struct Track {
   int64_t streams = 0;
 };
 
-// The first video track. With `index`, that is taken instead of a scan. Errors: as open_video.
+// The first video track. Uses `index`, if given, instead of a scan. Errors: as open_video.
 [[nodiscard]] Result<Track> read_track(const RandomReader& file, std::shared_ptr<const FrameIndex> index,
                                        std::stop_token stop);
 

@@ -25,7 +25,7 @@ struct RepoView {
 struct TreeEntry {
   std::string path;  // from the root of the repository; of a folder with '/' at its end
   int64_t size = 0;
-  std::string version;  // as of HubStorage
+  std::string version;  // see HubStorage
   std::chrono::sys_time<std::chrono::nanoseconds> modified{};
 };
 

@@ -11,9 +11,9 @@ namespace millrace::hub {
 namespace {
 
 constexpr int64_t kBodyLimitBytes = 64 << 20;   // a page of 1,000 paths takes less than 1 MB
-constexpr std::chrono::seconds kWorthALine{5};  // a pause that a user wonders about
+constexpr std::chrono::seconds kWorthALine{5};  // longer pauses get a log line
 
-// What tells two sets of options apart.
+// A key that is equal for equal options.
 std::string identity(const HubOptions& options) {
   return fmt::format("{} {} {} {} {} {} {}", options.endpoint, options.token, options.tries,
                      options.first_pause.count(), options.timeout.count(), options.longest_asked_pause.count(),
@@ -69,7 +69,7 @@ void Client::send(const std::shared_ptr<Call>& call) {
                         .not_before = std::max(call->not_before, held),
                         .deadline = question.deadline,
                         .stop = question.stop};
-  // Sizes and hashes are those of the bytes as they are.
+  // Sizes and hashes describe the unencoded bytes.
   request.headers.emplace_back("Accept-Encoding: identity");
   if (!options_.token.empty() && is_at_endpoint(call->url)) {
     request.headers.push_back("Authorization: Bearer " + options_.token);
@@ -101,7 +101,7 @@ bool Client::try_again(const std::shared_ptr<Call>& call, const Result<http::Res
   return true;
 }
 
-// The rate is limited for all requests alike; others would be refused too, and count.
+// The Hub limits the rate of all requests together: others would be refused as well, and refused ones count.
 void Client::hold(const http::Response& response, Clock::time_point until) {
   const auto pause = web::asked_pause(response);
   if (pause.count() == 0) return;

@@ -20,9 +20,9 @@ namespace millrace::hub {
 struct Question {
   http::Method method = http::Method::kGet;
   std::string url;                   // percent-encoded
-  std::string name;                  // of what is asked for, in messages
+  std::string name;                  // the object's name in messages
   std::vector<std::string> headers;  // besides those of every request
-  std::span<std::byte> out;          // as of http::Request
+  std::span<std::byte> out;          // see http::Request::out
   bool follows = true;               // redirects
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
@@ -30,9 +30,9 @@ struct Question {
 
 struct Answer {
   http::Response response;
-  std::string url;                    // that gave it
+  std::string url;                    // URL that gave `response`
   std::optional<http::Response> hub;  // the endpoint's last redirect on the way there
-  // What the endpoint said of the file: its own answer, or its redirect to another host.
+  // The endpoint's response about the file: its own answer, or its redirect to another host.
   const http::Response& of_hub() const { return hub ? *hub : response; }
 };
 

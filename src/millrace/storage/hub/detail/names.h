@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the Hub's names look like. Pure functions.
+// The syntax of the Hub's names. Pure functions.
 
 #include <string_view>
 
 namespace millrace::hub {
 
-bool is_name(std::string_view text);      // of an organisation or repository
+bool is_name(std::string_view text);      // name of an organisation or repository
 bool is_repo_id(std::string_view id);     // "org/name"
-bool is_revision(std::string_view text);  // may be one; empty too
+bool is_revision(std::string_view text);  // could be a revision; so could an empty text
 bool is_commit(std::string_view text);    // 40 hexadecimal digits
 
 }  // namespace millrace::hub

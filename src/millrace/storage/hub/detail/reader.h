@@ -31,9 +31,9 @@ class File {
   // read; else after the Hub was asked, once for all that wait.
   using Then = std::function<void(Result<std::string>)>;
   void locate(Then then);
-  // The Hub said that the content lies there.
+  // Notes that the Hub keeps the content at `url`.
   void set_location(const std::string& url);
-  // It is there no longer: the signature in the URL has ended.
+  // Forgets `url`, whose signature has expired.
   void forget_location(const std::string& url);
   // Checks what the Hub says of the file. Errors: corruption (another commit, another version).
   [[nodiscard]] Status check_hub(const Answer& answer) const;

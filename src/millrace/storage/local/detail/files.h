@@ -40,7 +40,7 @@ std::optional<TempName> parse_temp_name(std::string_view name);
 // The path of a note of the unfinished file at `temp_path`. REQUIRES: its name is of that form.
 std::string note_path(const std::string& temp_path, std::string_view mark);
 
-inline constexpr int64_t kStatBlockBytes = 512;  // of st_blocks
+inline constexpr int64_t kStatBlockBytes = 512;  // unit of st_blocks
 
 class Fd {
  public:

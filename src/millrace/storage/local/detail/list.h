@@ -21,7 +21,7 @@ struct Directory {
   uint64_t device = 0, inode = 0;
   std::vector<DirectoryEntry> entries;  // in byte order
 };
-// As in ListOptions.
+// The same as in ListOptions.
 struct DirectoryOptions {
   bool follow_links = true;
   bool others = false;

@@ -11,6 +11,7 @@
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/local/detail/objects.h"
 #include "millrace/storage/local/local.h"
+#include "millrace/storage/local/stub_mode.h"
 
 namespace millrace::local {
 namespace {
@@ -18,6 +19,11 @@ namespace {
 StubOpener& stub_opener() {
   static auto* const opener = new StubOpener;  // threads may read until the process is gone
   return *opener;
+}
+
+StubMode& stub_mode_hook() {
+  static auto* const mode = new StubMode;
+  return *mode;
 }
 
 thread_local int own_content_scopes = 0;
@@ -74,6 +80,13 @@ Result<std::unique_ptr<RandomReader>> open_stub(std::string path, const struct s
     const bool is_none = !content && content.error().code() == ErrorCode::kNotFound;
     if (is_none && !refused) return tl::unexpected<Error>(refused.error());
     reason = content ? "the object has another size" : content.error().to_string();
+  } else if (!refused && stub_opener() && info.st_blocks * 512 < info.st_size) {
+    // Under the code of the refusal, which a copy over this file passes over.
+    return fail(
+        refused.error().code(),
+        "{}: Permission denied: it has mode 0000 and no content here, as a released file of a link; `millrace link "
+        "restore {}` brings it",
+        path, path);
   } else if (!refused) {
     return tl::unexpected<Error>(refused.error());
   }
@@ -206,6 +219,14 @@ OwnContentScope::~OwnContentScope() {
 
 void set_stub_opener(StubOpener opener) {
   local::stub_opener() = std::move(opener);
+}
+
+void set_stub_mode(StubMode mode) {
+  local::stub_mode_hook() = std::move(mode);
+}
+std::optional<uint32_t> stub_mode(const ObjectInfo& file) {
+  const StubMode& mode = local::stub_mode_hook();
+  return mode ? mode("/" + file.key, file) : std::nullopt;
 }
 
 std::string local_version(const struct stat& info) {

@@ -18,7 +18,7 @@ namespace millrace::local {
 struct QuotaLimit {
   int64_t used = 0;
   int64_t hard = 0;
-  int64_t soft = 0;  // may be exceeded until its grace period ends
+  int64_t soft = 0;  // limit that may be exceeded until its grace period ends
   bool grace_is_over = false;
 
   // The effective limit; 0 when there is none.

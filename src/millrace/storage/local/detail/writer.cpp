@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <utility>
@@ -76,6 +77,16 @@ Status LocalWriter::check_target() const {
     return reason == ENOENT || reason == ENOTDIR ? Status() : tl::unexpected<Error>(target.error());
   }
   RETURN_IF_ERROR(check_is_file(*target, path_));
+  // /dev/stdout, which leads to a file where the output is redirected.
+  std::error_code error;
+  const std::string leads_to = std::filesystem::read_symlink(path_, error).string();
+  if (leads_to.starts_with("/proc/") || leads_to.starts_with("/dev/")) {
+    return fail(
+        ErrorCode::kInvalidArgument,
+        "{} leads to {}, an open file of a process, which cannot be replaced; `millrace cat` writes to standard "
+        "output",
+        path_, leads_to);
+  }
   if (options_.condition == WriteOptions::Condition::kIfAbsent) {
     return fail(ErrorCode::kAlreadyExists, "write {}: it exists", path_);
   }

@@ -79,13 +79,13 @@ class LocalWriter final : public Writer {
   std::string temp_path_;  // empty where there is none (any more)
   Fd fd_;                  // until the commit
   bool is_locked_ = false;
-  std::optional<Stream> stream_;  // of a large object
-  std::atomic<int64_t> end_{0};   // behind the last byte written
+  std::optional<Stream> stream_;  // stream of a large object
+  std::atomic<int64_t> end_{0};   // offset after the last byte written
   std::string resumed_note_;
   Mutex note_mutex_;
   bool has_note_ GUARDED_BY(note_mutex_) = false;
-  Fd note_fd_ GUARDED_BY(note_mutex_);             // of what this writer has set
-  size_t note_bytes_ GUARDED_BY(note_mutex_) = 0;  // of that, where it may be written over
+  Fd note_fd_ GUARDED_BY(note_mutex_);             // file of the note that this writer has set
+  size_t note_bytes_ GUARDED_BY(note_mutex_) = 0;  // size of that note, where it may be written over
 };
 
 // A new name for an unfinished file of `target_name`, in the same directory.

@@ -21,7 +21,7 @@ namespace millrace::s3 {
 // Shared by all users of a bucket.
 struct BucketState {
   struct Process {
-    Executor executor{4, "mr-s3-io"};  // for submitted writes that are buffered
+    Executor executor{4, "mr-s3-io"};  // runs submitted writes that are buffered
     Mutex mutex;
     std::set<std::string> uploads GUARDED_BY(mutex);  // begun here
   };

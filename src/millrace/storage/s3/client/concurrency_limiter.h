@@ -16,7 +16,7 @@ namespace millrace::s3 {
 struct RequestLimits {
   int max_under_way = 128;
   double requests_per_second = 0;  // 0: no limit
-  double bytes_per_second = 0;     // of bodies, both ways; 0: no limit
+  double bytes_per_second = 0;     // rate of bodies, both ways together; 0: no limit
 };
 
 class ConcurrencyLimiter {

@@ -7,6 +7,7 @@
 #include <pugixml.hpp>
 
 #include "millrace/http/numbers.h"
+#include "millrace/http/uri_encode.h"
 #include "millrace/storage/s3/client/digest.h"
 #include "millrace/storage/s3/object/object_metadata.h"
 
@@ -20,7 +21,7 @@ Result<pugi::xml_node> parse_root(std::string_view body, const char* name, pugi:
   const auto parsed = document.load_buffer(body.data(), body.size(), pugi::parse_default, pugi::encoding_utf8);
   const pugi::xml_node root = document.child(name);
   if (parsed && root) return root;
-  return fail(ErrorCode::kUnavailable, "the server answered no {}: \"{}\"", name, body.substr(0, kQuotedBytes));
+  return fail(ErrorCode::kUnavailable, "the server's answer is not a {}: \"{}\"", name, body.substr(0, kQuotedBytes));
 }
 
 template <class Int>
@@ -30,41 +31,19 @@ Result<Int> number_in(const pugi::xml_node& node, const char* name) {
   return fail(ErrorCode::kUnavailable, "the server answered {} \"{}\", not a number", name, text);
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-// encoding-type=url: percent-encoding, and '+' for a space.
-std::string url_decoded(std::string_view text) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < text.size(); ++i) {
-    const bool escaped =
-        text[i] == '%' && i + 2 < text.size() && hex_digit(text[i + 1]) >= 0 && hex_digit(text[i + 2]) >= 0;
-    if (escaped) {
-      out += static_cast<char>(hex_digit(text[i + 1]) * 16 + hex_digit(text[i + 2]));
-      i += 2;
-    } else {
-      out += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return out;
-}
-
 bool is_url_encoded(const pugi::xml_node& root) {
   return std::string_view(root.child_value("EncodingType")) == "url";
 }
 
+// encoding-type=url encodes keys as forms do.
 std::string key_in(const pugi::xml_node& node, const char* name, bool encoded) {
   const char* text = node.child_value(name);
-  return encoded ? url_decoded(text) : text;
+  return encoded ? http::form_decode(text) : text;
 }
 
 using http::Time;
 
-// "2026-11-21T11:33:55.123Z"; the epoch for any other text.
+// Parses "2026-11-21T11:33:55.123Z"; returns the epoch for any other text.
 Time parse_iso_time(const char* text) {
   std::tm parts{};
   const char* rest = ::strptime(text, "%Y-%m-%dT%H:%M:%S", &parts);
@@ -275,7 +254,9 @@ Result<ObjectInfo> parse_object(std::string key, const http::Response& response)
   for (const auto& [name, value] : response.headers) {
     if (name.starts_with(kMetadataPrefix)) object.metadata[name.substr(kMetadataPrefix.size())] = value;
   }
-  for (const ObjectHeaderField& field : kObjectHeaderFields) object.headers.*field.value = response.header(field.name);
+  ObjectHeaders headers;
+  for (const ObjectHeaderField& field : kObjectHeaderFields) headers.*field.value = response.header(field.name);
+  object.headers = std::make_shared<const ObjectHeaders>(std::move(headers));
   object.posix = take_posix(object.metadata);
   return object;
 }

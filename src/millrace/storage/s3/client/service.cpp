@@ -15,6 +15,7 @@
 namespace millrace::s3 {
 namespace {
 
+// Between tries. A choice: the first is about one answer of S3, the longest lets a server that is overloaded recover.
 constexpr std::chrono::milliseconds kFirstWait(50), kLongestWait(5'000);
 // No try is silent for longer, whatever the timeout. http::Request bounds slow ones.
 constexpr std::chrono::milliseconds kLongestSilence(20'000), kShortestSilence(100);

@@ -32,7 +32,7 @@ struct Request {
   Pairs headers;    // in addition to those of every request
   std::span<const std::byte> body;
   const FileRange* file = nullptr;    // the body, instead of `body`
-  Progress* file_progress = nullptr;  // as of http::Request
+  Progress* file_progress = nullptr;  // see http::Request::file_progress
   std::span<std::byte> out;
   std::shared_ptr<const void> keep;  // owns the memory of `body` and `out`, if the caller does not
   bool may_fail_late = false;        // a 200 may hold an <Error> in its body (complete, copy)

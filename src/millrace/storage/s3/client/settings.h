@@ -19,7 +19,7 @@ struct S3Settings {
   std::string endpoint_url;  // "" for AWS's own
   Addressing addressing = Addressing::kAuto;
   std::string ca_bundle;  // "" for the system's
-  int max_attempts = 0;   // of a request, including the first; 0 when not set
+  int max_attempts = 0;   // tries of a request, including the first; 0 when not set
   ChecksumUse request_checksums = ChecksumUse::kWhenSupported;
   ChecksumUse response_checksums = ChecksumUse::kWhenSupported;
 };

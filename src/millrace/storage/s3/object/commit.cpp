@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of a write: one PUT, one copy by the server (copy.cpp), or the completion of a multipart upload.
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -225,7 +226,7 @@ Result<ObjectInfo> S3Writer::written(const Answer& answer, std::string etag, int
   object.version = std::move(etag);
   object.modified = http::parse_time(answer.response.header("date"));
   object.metadata = options_.metadata;
-  object.headers = options_.headers;
+  object.headers = std::make_shared<const ObjectHeaders>(options_.headers);
   object.posix = options_.posix;
   return object;
 }

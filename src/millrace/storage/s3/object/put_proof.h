@@ -14,10 +14,10 @@ namespace millrace::s3 {
 // The proof of one PUT: of a whole object, or of a part.
 struct PutProof {
   std::string crc;  // in base64; "" when checksums are off
-  std::string md5;  // as Md5::finish(); "" when the server is known to check the CRC-32C
+  std::string md5;  // from Md5::finish(); "" when the server is known to check the CRC-32C
 
   static PutProof of(const Bucket& bucket, std::span<const std::byte> bytes);
-  // The same for each of several; together they cost less (md5_of_each).
+  // The proofs of several parts; together they cost less than one by one (md5_of_each).
   static std::vector<PutProof> of_each(const Bucket& bucket, std::span<const std::span<const std::byte>> parts);
   // `crc32c` is that of the file. Reads the file if its MD5 is needed. Errors: those of FileRange::read_at.
   [[nodiscard]] static Result<PutProof> of(const Bucket& bucket, const FileRange& file, uint32_t crc32c);
@@ -28,7 +28,7 @@ struct PutProof {
   [[nodiscard]] Status check(const Bucket& bucket, const http::Response& response, std::string_view what) const;
 };
 
-// The same for an object that was assembled from parts: `etag` is the server's, `expected` the one of its parts
+// Checks an object that was assembled from parts. `etag` is the server's, `expected` the one of its parts
 // (multipart_etag). False when the two cannot be compared; the caller then checks the size. Errors: corruption.
 [[nodiscard]] Result<bool> prove_whole(const Bucket& bucket, const http::Response& response, std::string_view etag,
                                        const std::string& expected, std::string_view what);

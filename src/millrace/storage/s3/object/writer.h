@@ -86,9 +86,9 @@ class S3Writer final : public Writer {
     Mutex mutex;
     CondVar changed;
     std::map<int64_t, Part> parts GUARDED_BY(mutex);      // by offset
-    Status first_error GUARDED_BY(mutex);                 // of gathered parts
+    Status first_error GUARDED_BY(mutex);                 // first error of gathered parts
     std::optional<Result<Answer>> put GUARDED_BY(mutex);  // the answer to start_commit()'s request
-    PutProof put_proof GUARDED_BY(mutex);                 // of that request
+    PutProof put_proof GUARDED_BY(mutex);                 // proof of that request
     int under_way GUARDED_BY(mutex) = 0;                  // all parts
     int gathered GUARDED_BY(mutex) = 0;                   // gathered ones
   };
