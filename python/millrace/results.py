@@ -119,6 +119,7 @@ class TransferResult(TypedDict):
     extra_files: int
     removed_files: int
     made_folders: int
+    set_folders: int
     passed: int
     refused: int
     retries: int

@@ -88,6 +88,10 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
   if (report.made_folders > 0) {
     text += fmt::format("{}    {}\n", dry_run ? "to make" : "made   ", counted(report.made_folders, "empty folder"));
   }
+  if (report.set_folders > 0) {
+    text +=
+        fmt::format("{}     attributes of {}\n", dry_run ? "to set" : "set   ", counted(report.set_folders, "folder"));
+  }
   if (report.passed > 0) text += fmt::format("passed     {} not plain files\n", format_count(report.passed));
   if (report.refused > 0) text += fmt::format("refused    {}\n", format_count(report.refused));
   if (report.retries > 0) text += fmt::format("sent again {}\n", counted(report.retries, "request"));
@@ -115,6 +119,7 @@ void print_report(const TransferArgs& args, const sync::SyncReport& report, Outp
                   {"extra_files", report.extra_files},
                   {"removed_files", report.removed_files},
                   {"made_folders", report.made_folders},
+                  {"set_folders", report.set_folders},
                   {"passed", report.passed},
                   {"refused", report.refused},
                   {"failed", report.failed},

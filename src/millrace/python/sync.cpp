@@ -52,6 +52,7 @@ Dict report_dict(const sync::SyncReport& report) {
   d["extra_files"] = report.extra_files;
   d["removed_files"] = report.removed_files;
   d["made_folders"] = report.made_folders;
+  d["set_folders"] = report.set_folders;
   d["passed"] = report.passed;
   d["refused"] = report.refused;
   d["retries"] = report.retries;
@@ -282,7 +283,7 @@ void register_sync(nb::module_& m) {
       "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
       "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
       "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
-      "    posix: owner, mode and times go along.\n"
+      "    posix: owner, mode and times of files and folders go along.\n"
       "    records: store hashes in .millrace/ at the target.\n"
       "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
       "    headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of\n"

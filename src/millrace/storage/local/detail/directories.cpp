@@ -65,6 +65,14 @@ Status make_directories(const Context& context, const std::string& dir) {
   return fail(ErrorCode::kUnavailable, "make directory {}: other processes keep removing it", dir);
 }
 
+Status set_directory_attributes(const Context& context, const std::string& dir, const PosixAttributes& attributes) {
+  struct stat link{};
+  if (context.sys->lstat(or_root(dir).c_str(), &link) == 0 && S_ISLNK(link.st_mode)) return {};
+  RETURN_IF_ERROR(make_directories(context, dir));
+  ASSIGN_OR_RETURN(const Fd fd, open_fd(*context.sys, or_root(dir), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  return set_posix_attributes(context, fd, or_root(dir), attributes);
+}
+
 Status remove_empty_directory(const std::string& dir) {
   Status in_the_way;
   const auto note = [&](Status status) {
