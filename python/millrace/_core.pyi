@@ -557,7 +557,7 @@ def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
         source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.
         filters: rules "+ PATTERN" and "- PATTERN" as rsync reads them; the first that matches decides.
         follow_links: copy what symbolic links lead to, instead of passing them over.
-        posix: owner, mode and times go along.
+        posix: owner, mode and times of files and folders go along.
         records: store hashes in .millrace/ at the target.
         memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.
         headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of

@@ -45,6 +45,7 @@ struct WalkOptions {
   bool follow_links = false;
   bool empty_folders = false;
   bool hidden = false;             // also the folders that Millrace keeps
+  bool own_marker = false;         // also the marker of the location itself, with an empty path
   const Filter* filter = nullptr;  // leaves out entries that do not pass; must outlive the walk
   std::stop_token stop;
   const KeyRange* range = nullptr;  // only paths in this range; must outlive the walk

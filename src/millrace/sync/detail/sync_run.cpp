@@ -17,9 +17,9 @@
 //   copy     plan ──► ActionWindow ──► engine ──► ActionWindow ──► report, record
 //   delete   what only the target has, after both listings and every copy have ended
 //   copy     files in whose place something had to be deleted first
-//   folders  owner, mode and times of folders, where they go along
-//   remove   from the source, for a move
 //   record   written whole
+//   folders  owner, mode and times of folders, which a file written into them would change
+//   remove   from the source, for a move
 //
 // Two hand-overs between threads for each file of a tree: to the engine, and back to be reported.
 
@@ -87,9 +87,9 @@ Result<SyncReport> SyncRun::run() {
   }
   if (report_.end && options_.delete_extra) report_.end = delete_extra();
   if (report_.end) report_.end = copy_postponed();
+  save_record();
   if (report_.end && options_.transfer.posix) carry_folder_attributes();
   if (report_.end && options_.remove_source && !options_.dry_run) report_.end = remove_source();
-  save_record();
   // Files that are there and not recorded were copied by a run that was killed, and it may have left more.
   const bool may_find = (report_.copied_files > 0 || record_.has_changed()) && options_.range == nullptr;
   if (report_.end && may_find && !options_.dry_run) abort_abandoned();

@@ -79,10 +79,10 @@ Status remove_empty_directory(const std::string& dir) {
     if (in_the_way && !status) in_the_way = std::move(status);
   };
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    const std::string path = entry.path().string();
+  for (std::filesystem::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
+    const std::string path = at->path().string();
     std::error_code unknown;
-    const bool is_directory = entry.symlink_status(unknown).type() == std::filesystem::file_type::directory;
+    const bool is_directory = at->symlink_status(unknown).type() == std::filesystem::file_type::directory;
     note(is_directory ? remove_empty_directory(path)
                       : fail(ErrorCode::kInvalidArgument, "{} is a directory that holds {}", dir, path));
   }

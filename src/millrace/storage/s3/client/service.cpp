@@ -249,9 +249,13 @@ void Service::finish(const std::shared_ptr<Call>& call, Result<http::Response> r
   log_try(*call, result);
   const auto wait = wait_before_retry(*call, result);
   if (wait) {
+    if (call->request.stop.stop_requested()) {
+      return end(call, fail(ErrorCode::kCancelled, "{} s3://{}/{}: stopped", http::method_name(call->request.method),
+                            call->request.bucket, call->request.key));
+    }
     call->not_before = now + *wait;
     const Clock::time_point last = std::min(call->request.deadline, call->begun + options_.timeout);
-    if (call->not_before < last && !is_away() && !call->request.stop.stop_requested()) {
+    if (call->not_before < last && !is_away()) {
       process_metrics().add(Metric::kRetries, 1);
       return launch(call);
     }
