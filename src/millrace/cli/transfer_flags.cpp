@@ -179,9 +179,10 @@ void add_transfer_flags(Verbs& verbs, CLI::App& app, TransferArgs& args, bool li
          "Move at most this many bytes a second to and from s3:// (\"200MB\")")
       ->trigger_on_parse()
       ->option_text("SIZE");
-  add_size_flag(app, "--memory", args.options.engine.memory_bytes,
-                "Memory for parts under way (default: 40MiB); more allows more connections to s3://, for fast networks",
-                sync::kLeastTransferMemoryBytes);
+  add_size_flag(
+      app, "--memory", args.options.engine.memory_bytes,
+      "Memory for parts in flight (default: 40MiB); larger values allow more connections to s3://, for fast networks",
+      sync::kLeastTransferMemoryBytes);
   app.add_flag("--all", args.all, "Print skipped files and extra files too");
   app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; make no change");
 }
