@@ -28,11 +28,10 @@ bool is_folder_marker(const ObjectInfo& object) {
 }
 
 void FolderAttributes::see(const Action& action) {
-  using Kind = Action::Kind;
-  const bool goes_along = action.kind == Kind::kCopy || action.kind == Kind::kCompare ||
-                          action.kind == Kind::kAttributes || action.kind == Kind::kSkip ||
-                          action.kind == Kind::kFolder ||
-                          (action.kind == Kind::kPass && is_folder_marker(action.source));
+  const auto is = [&](Action::Kind kind) { return action.kind == kind; };
+  const bool goes_along = is(Action::Kind::kCopy) || is(Action::Kind::kCompare) || is(Action::Kind::kAttributes) ||
+                          is(Action::Kind::kSkip) || is(Action::Kind::kFolder) ||
+                          (is(Action::Kind::kPass) && is_folder_marker(action.source));
   if (!goes_along) return;
   const std::string& path = action.path;
   for (size_t slash = path.find('/'); slash != path.npos; slash = path.find('/', slash + 1)) {
