@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Millrace: the I/O engine for training. Raw text to shards, shards to batches, checkpoints out and back.
+"""Millrace: the I/O engine for training. It turns raw text into shards and shards into batches, and saves and restores
+checkpoints.
 
-`millrace.torch` (tensors, checkpoints of torch state) loads on first use; no other module here needs torch.
-`millrace.chat` (conversations as ids and masks) loads on first use too, and imports jinja2 when a template is first
-rendered. So do `millrace.lerobot`, `millrace.link` and `millrace.fsspec`, which needs the package fsspec.
+`millrace.torch` (tensors, checkpoints of torch state) loads on first use. No other module here needs torch.
+`millrace.chat` (conversations as ids and masks) also loads on first use, and imports jinja2 when a template is first
+rendered. `millrace.lerobot`, `millrace.link` and `millrace.fsspec` load on first use too. The last one needs the
+package fsspec.
 """
 
 import atexit as _atexit
@@ -44,7 +46,7 @@ if _typing.TYPE_CHECKING:
     from millrace.samples import SampleLoader
     from millrace.sources import SampleSource
     from millrace.webdataset import WebDataset
-else:  # checkers have these signatures from _core.pyi
+else:  # type checkers get these signatures from _core.pyi
     cp, finish, ls, mv, prepare, rm, split, stage, sync, verify = map(
         _plain, (cp, finish, ls, mv, prepare, rm, split, stage, sync, verify)
     )
@@ -100,7 +102,7 @@ __all__ = [
     "video",
 ]
 
-#: Exit status of a job that saved its state and wants to be run again.
+#: The exit status of a job that has saved its state and requests to be run again.
 EXIT_REQUEUE = 75
 
 _logger = _logging.getLogger("millrace")
@@ -109,8 +111,8 @@ _core.set_log(lambda level, text: _logger.log(getattr(_logging, level.upper()), 
 
 @_atexit.register
 def _close_loaders() -> None:
-    # Joins threads while the interpreter is whole. Ends a daemon thread that still iterates silently: the traceback
-    # of an exception, written while Python ends, may abort the process.
+    # Joins threads while the interpreter is intact. Silently ends a daemon thread that still iterates: the traceback of
+    # an exception that is written while Python ends may abort the process.
     _core.python_ends()
     loader = _sys.modules.get("millrace.loader")
     for each in list(loader.open_loaders) if loader else ():
@@ -118,7 +120,8 @@ def _close_loaders() -> None:
     _core.set_log(None)
 
 
-# What needs NumPy, or more, loads on first use: a process that copies files or prepares text starts in half the time.
+# Names that need NumPy or other packages load on first use. A process that copies files or prepares text then starts in
+# half the time.
 _MODULE_OF = {
     "Dataset": "dataset",
     **dict.fromkeys(

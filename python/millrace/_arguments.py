@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gives functions of the extension module a signature, and errors of one line for a wrong argument.
+"""Gives functions of the extension module a signature, and one-line errors for wrong arguments.
 
-For a wrong argument the extension prints its whole signature and all given types. `plain(function)` is the same
+For a wrong argument, the extension itself prints its whole signature and all given types. `plain(function)` is the same
 function, but its TypeError names the argument.
 """
 
@@ -21,7 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def plain(function: F, name: str | None = None) -> F:
-    """`function` with a signature for `inspect` and `help`, and with TypeErrors of one line, under `name`."""
+    """Returns `function` with a signature for `inspect` and `help`, and with one-line TypeErrors, under the name
+    `name`."""
     signature = _signature(function)
     if signature is None:
         return function
@@ -43,9 +44,9 @@ def plain(function: F, name: str | None = None) -> F:
 
 
 def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """The caller's values; else RANK and WORLD_SIZE, when both are set; else 0 of 1.
+    """Returns the caller's values; else RANK and WORLD_SIZE if both are set; else 0 of 1.
 
-    Raises ValueError when only one of the two is given, or they do not fit together.
+    Raises ValueError if only one of the two is given, or if they do not fit together.
     """
     if (rank is None) != (world_size is None):
         raise ValueError("give rank and world_size together, or neither")
@@ -58,7 +59,7 @@ def resolve_rank(rank: int | None, world_size: int | None) -> tuple[int, int]:
 
 
 def plain_methods(cls: type, names: Iterable[str]) -> None:
-    """The same for methods of a class of the extension, in place."""
+    """Applies plain() to methods of a class of the extension, in place."""
     for name in names:
         wrapped = plain(getattr(cls, name), f"{cls.__name__}.{name}")
         of_object = "self" in inspect.signature(wrapped).parameters
@@ -77,7 +78,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     def parameter(argument: ast.arg, kind: Any, default: ast.expr | None) -> inspect.Parameter:
         value = inspect.Parameter.empty
         if isinstance(default, ast.expr) and not isinstance(default, ast.Call):
-            value = ast.literal_eval(default)  # of a signature that was written by hand
+            value = ast.literal_eval(default)  # the signature was written by hand
         if isinstance(default, ast.Call):
             value = defaults[ast.literal_eval(default.args[0])]
         annotation = ast.unparse(argument.annotation) if argument.annotation else inspect.Parameter.empty
@@ -145,7 +146,7 @@ _SIMPLE: Mapping[str, Callable[[Any], bool]] = {
 
 
 def _fits(annotation: ast.expr, value: Any) -> bool:
-    """Whether a value fits an annotation; unknown annotations fit."""
+    """Returns whether a value fits an annotation. Every value fits an unknown annotation."""
     if isinstance(annotation, ast.BinOp):
         return _fits(annotation.left, value) or _fits(annotation.right, value)
     if isinstance(annotation, ast.Constant):

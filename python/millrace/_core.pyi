@@ -40,14 +40,14 @@ __version__: str
 
 def python_ends() -> None:
     """
-    Python ends in this thread: in others, which are daemons by now, SystemExit is raised for Cancelled.
+    Says that Python is ending in this thread. In other threads, which are daemons by now, Cancelled becomes SystemExit.
     """
 
 def set_log(callable: object | None) -> None:
     """Hands log lines to callable(level: str, text: str); None drops them."""
 
 def metric_table() -> list[dict[str, str]]:
-    """Every metric: name, unit, stability, help."""
+    """Lists every metric: name, unit, stability, help."""
 
 def metrics() -> dict[str, int]:
     """
@@ -70,7 +70,7 @@ class Tokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> numpy.typing.NDArray[numpy.uint32]:
         """
-        Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.
+        Returns the ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.
         """
 
     def encode_batch(self, texts: Sequence[str], add_special_tokens: bool = True, *, threads: int = 1) -> tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.int64]]:
@@ -91,18 +91,18 @@ class Tokenizer:
         """
 
     def token_to_id(self, token: str) -> int | None:
-        """The id of a token as the file spells it, or None."""
+        """Returns the id of a token, which is spelled as in the file, or None."""
 
     def id_to_token(self, id: int) -> str | None:
-        """The token as the file spells it, or None."""
+        """Returns the token as the file spells it, or None."""
 
     @property
     def vocab_size(self) -> int:
-        """Distinct tokens, added tokens included."""
+        """Number of distinct tokens, added tokens included."""
 
     @property
     def id_limit(self) -> int:
-        """1 + the largest id: the rows an embedding needs."""
+        """The largest id + 1: the rows that an embedding needs."""
 
     @property
     def hash(self) -> str:
@@ -115,14 +115,14 @@ class Tokenizer:
     def __repr__(self) -> str: ...
 
 def chat_template_names() -> list[str]:
-    """Names of the native chat templates."""
+    """Lists the names of the native chat templates."""
 
 class NativeChat:
     """A native chat template with a tokenizer. Thread-safe."""
 
     def __init__(self, name: str, tokenizer: Tokenizer, refuse_control_text: bool = False, last_turn_only: bool = False) -> None:
         """
-        Raises ValueError: an unknown name, or a token that the tokenizer has not.
+        Raises ValueError: an unknown name, or a token that the tokenizer does not have.
         """
 
     def encode_line(self, line: str) -> tuple[str, tuple[numpy.typing.NDArray[numpy.uint32], numpy.typing.NDArray[numpy.uint8], int, int]]:
@@ -145,7 +145,7 @@ class ChatShard:
 
     def write(self, url: str, tokenizer: Tokenizer) -> None:
         """
-        Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.
+        Writes the shard and its index, and empties this object. Raises FileExistsError (the shard is there).
         """
 
 def prepare(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, tokenizer: str | os.PathLike[str], out: str | os.PathLike[str], task: tuple[int, int] | None = None, format: str = 'webdataset', ids: str | None = None, text: bool = True, block_documents: int = 0, shard_bytes: int = 0, documents: str = 'line', text_field: str = 'text', chat: str = '', refuse_control_text: bool = False, last_turn_only: bool = False, add_special_tokens: bool = True, bos: str = '', eos: str = '', strict: bool = False, max_document_bytes: int = 67108864, on_error: str = 'fail', max_errors: int = 1000, dedup: bool = False, dedup_memory_bytes: int = 1073741824, min_bytes: int = 0, max_bytes: int = 0, min_tokens: int = 0, max_tokens: int = 0, threads: int = 0, json_as_text: bool = False, max_invalid: float = 0.001, replace: bool = False, dry_run: bool = False, strip: bool = False, keep_empty: bool = False) -> PrepareResult:
@@ -200,7 +200,7 @@ def split(inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, 
     """
 
 class DatasetReader:
-    """Samples of shards by number; millrace.Dataset is the way to use it."""
+    """Reads samples of shards by number; use millrace.Dataset."""
 
     def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], ids_field: str = '', cache: str = '', cache_bytes: str = '0') -> None: ...
 
@@ -229,17 +229,15 @@ class RingBatch:
     def bytes(self) -> int: ...
 
     def release(self) -> None:
-        """Gives the memory back; the state stays."""
+        """Gives the memory back and keeps the state."""
 
     def array(self) -> numpy.typing.NDArray[numpy.uint8]: ...
 
     def state_dict(self) -> dict[str, Any]:
-        """The state behind it."""
+        """Returns the state after this batch."""
 
 class BatchReader:
-    """
-    Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.
-    """
+    """Shards in, batches out; use millrace.Loader. Thread-safe."""
 
     def __init__(self, shards: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, seq_len: int, batch_size: int | None = None, global_batch_size: int | None = None, collate: str = 'pad', shuffle: bool = True, seed: int = 0, rank: int = 0, world_size: int = 1, epochs: int | None = None, drop_last: bool = True, fill_last: str = '', uneven_ranks: bool = False, pad_id: int = 0, dtype: str = 'int64', num_threads: int = 0, memory_bytes: int = 0, ids_field: str = '', tokenizer_hash: str = '', vocab_size: int = 0, carry_state: bool = False, carry_source: bool = False, carry_documents: bool = False, sources: Sequence[tuple[Sequence[str], str]] = [], weights: Sequence[tuple[int, Sequence[float]]] = [], stop: str = 'endless', on_bad: str = 'raise', max_bad: int = 1000, first_step: int = 0, step_stride: int = 1, cache: str = '', cache_bytes: str = '0', stall_seconds: float = 120.0, on_stall: str = 'warn', numa: bool = True, fields: object | None = None, rows: list = [], full_shuffle: bool = False) -> None: ...
 
@@ -258,25 +256,29 @@ class BatchReader:
         """
 
     def next_in_ring(self, may_wait: bool) -> RingBatch | None:
-        """The next batch in one piece. may_wait=False: None where none is ready."""
+        """
+        Returns the next batch in one piece of memory. may_wait=False: returns None if no batch is ready.
+        """
 
     def state_dict(self) -> dict[str, Any]: ...
 
     def state_behind(self, epoch: int, next_position: int) -> dict[str, Any]:
-        """The state behind the batch whose 'loader_state' holds these two."""
+        """
+        Returns the state after the batch whose 'loader_state' holds these two numbers.
+        """
 
     def load_state_dict(self, state: dict) -> None: ...
 
     def start_pass(self, number: int) -> None:
-        """The next batch is the first of this pass."""
+        """Makes the next batch the first one of this pass."""
 
     def pass_info(self) -> tuple[int, bool]:
-        """Of the pass under way: its number, whether it is over."""
+        """Returns the number of the current pass, and whether it is over."""
 
     def pass_batches(self, number: int) -> int: ...
 
     def set_weights(self, weights: Sequence[float]) -> None:
-        """From the next batch on, these weights of a mixture."""
+        """Uses these weights of a mixture from the next batch on."""
 
     def provenance(self, step: int, states: Sequence[str]) -> list[list[list[tuple[int, str, int, int, int, str]]]]: ...
 
@@ -304,7 +306,7 @@ class BatchReader:
     def stats(self) -> dict[str, float]: ...
 
     def config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
+        """Returns the arguments of the constructor."""
 
     def close(self) -> None: ...
 
@@ -378,7 +380,7 @@ class TensorFile:
         """name -> (dtype, shape), in the order of their bytes."""
 
     def load(self, targets: Sequence[tuple[str, Sequence[int], Sequence[int], int]], threads: int = 0) -> None:
-        """Fills (name, offset, shape, data_ptr). Verifies no hash."""
+        """Fills the targets (name, offset, shape, data_ptr). Verifies no hash."""
 
 def list_step_names(root: str) -> list[tuple[int, bool, list[str]]]:
     """
@@ -396,13 +398,13 @@ class LineWalk:
     """
 
     def __init__(self, names: Sequence[tuple[int, bool, Sequence[str]]]) -> None:
-        """names: of list_step_names, of all tiers one after the other."""
+        """names: the results of list_step_names for all tiers, concatenated."""
 
     def next(self) -> int | None:
-        """The step to look at; None when there are no more."""
+        """Returns the step to look at; None if there are no more."""
 
     def read(self, attempt: str, line: Sequence[tuple[str, int]] | None) -> bool:
-        """Whether the step is the next of the line."""
+        """Returns whether the step is the next one of the line."""
 
     def damaged(self) -> None: ...
 
@@ -414,7 +416,9 @@ def make_attempt(root: str, nonce: str = '', newer: bool = True) -> str:
     """
 
 def assign_writers(bytes: Sequence[int], world_size: int) -> list[int]:
-    """Which rank writes each of the replicated tensors, balanced by bytes."""
+    """
+    Returns the rank that writes each of the replicated tensors, balanced by bytes.
+    """
 
 def copy_step(sources: Sequence[str], target: str, step: int, rank: int | None = None, attempt: str = '', keep: tuple[int, int, int, str, bool, float, int] = (0, 0, 0, '', False, 0.0, 0), timeout: float = 600.0) -> int:
     """
@@ -427,7 +431,7 @@ def list_steps(root: str) -> list[StepInfo]:
     """
 
 def list_step_numbers(root: str) -> list[int]:
-    """The steps that have a folder, ascending, committed or not."""
+    """Lists the steps that have a folder, ascending, committed or not."""
 
 class PendingSave:
     """One save under way."""
@@ -437,7 +441,7 @@ class PendingSave:
 
     @property
     def bytes(self) -> int:
-        """Of this rank's file."""
+        """Size of this rank's file."""
 
     @property
     def done(self) -> bool: ...
@@ -490,7 +494,7 @@ class Saver:
         """Rank 0: commits a step whose parts were all saved by save_part()."""
 
     def abandon(self, step: int, cause: str) -> None:
-        """Tells the other ranks that this one cannot save the step, and why."""
+        """Tells the other ranks that this rank cannot save the step, and why."""
 
     def continue_from(self, line: Sequence[tuple[str, int]] | None) -> None:
         """
@@ -500,7 +504,7 @@ class Saver:
     def metrics(self) -> dict[str, float]: ...
 
     def close(self) -> None:
-        """Waits for the save under way, and for what it removes."""
+        """Waits for the current save and its removals."""
 
 class Checkpoint:
     """One committed step, opened for reading."""
@@ -518,7 +522,7 @@ class Checkpoint:
 
     @property
     def line(self) -> list[tuple[str, int]] | None:
-        """What the commit continues, [(attempt, step)]; None: it does not say."""
+        """The line that the commit continues, [(attempt, step)]; None: unknown."""
 
     @property
     def world_size(self) -> int: ...
@@ -534,7 +538,7 @@ class Checkpoint:
 
     @property
     def boxes(self) -> dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]:
-        """name -> (offset, shape) of each box that it was saved as."""
+        """name -> (offset, shape) of each box that the tensor was saved in."""
 
     def load(self, targets: Sequence[tuple[str, Sequence[int], Sequence[int], int]], threads: int = 0) -> None:
         """
@@ -547,7 +551,7 @@ class Checkpoint:
         """
 
     def verify(self, threads: int = 0) -> None:
-        """Reads and checks everything. Raises CorruptionError."""
+        """Reads and checks all files of the step. Raises CorruptionError."""
 
 def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = [], follow_links: bool = False, posix: bool = False, records: bool = True, dry_run: bool = False, memory_bytes: int = 41943040, headers: Mapping[str, str] = {}, metadata: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None) -> TransferResult:
     """
@@ -556,10 +560,10 @@ def cp(source: str | os.PathLike[str], target: str | os.PathLike[str], *, recurs
     Args:
         source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.
         filters: rules "+ PATTERN" and "- PATTERN" as rsync reads them; the first that matches decides.
-        follow_links: copy what symbolic links lead to, instead of passing them over.
-        posix: owner, mode and times go along.
+        follow_links: copy the targets of symbolic links, instead of skipping the links.
+        posix: copy owner, mode and times of files and folders.
         records: store hashes in .millrace/ at the target.
-        memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.
+        memory_bytes: memory for parts in flight; larger values allow more connections to s3://, for fast networks.
         headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of
             objects in s3://, instead of the source's, or of the type by a file's name.
         metadata, tags: user metadata and tags of objects in s3://, instead of the source's; {}: none.
@@ -590,7 +594,9 @@ def sync(source: str | os.PathLike[str], target: str | os.PathLike[str], *, filt
     """
 
 class Listing:
-    """What ls() answers: an iterator over entries; memory stays flat."""
+    """
+    The result of ls(): an iterator over entries. Memory does not grow with their number.
+    """
 
     def __iter__(self) -> Listing: ...
 
@@ -598,7 +604,7 @@ class Listing:
 
 def ls(url: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing:
     """
-    What is in a folder or bucket, one by one in byte order of the path, however many there are: dicts with path,
+    Lists a folder or bucket, entry by entry in byte order of the path, of any size: dicts with path,
     type ('object', 'folder' or 'other'), size, modified (seconds since 1970) and version. An object is listed as
     itself. Raises FileNotFoundError.
     """

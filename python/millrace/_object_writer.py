@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects as Python files that are written. `millrace.fsspec` opens them.
+"""Writes objects as Python files. `millrace.fsspec` opens them.
 
-An object shows when its file is closed in order. Three ends leave nothing:
-- an exception leaves a `with` block that closes the file, whatever opened that block: the program, `fsspec.open`,
-  pandas, pyarrow;
-- nobody closes the file before it is collected;
+An object appears when its file is closed normally. In three cases, no object appears:
+- an exception leaves a `with` block that closes the file, whether the program, `fsspec.open`, pandas or pyarrow opened
+  that block;
+- the file is garbage-collected before it is closed;
 - a write failed.
 """
 
@@ -34,10 +34,10 @@ def _arguments(frame: FrameType) -> list[Any]:
 
 
 def _failed_exits(frame: FrameType | None) -> list[FrameType]:
-    """The frames from `frame` outwards in which an exception leaves a `with` block.
+    """Returns the frames from `frame` outwards in which an exception leaves a `with` block.
 
-    Context managers of libraries close their files and do not say why, so the callers are looked at.
-    `sys.exc_info()` cannot tell: a file that is closed in order inside an `except` block must be there.
+    Context managers of libraries close their files without a reason, so this function inspects the callers.
+    `sys.exc_info()` is not enough: a file that is closed normally inside an `except` block must appear.
     """
     found = []
     inner_is_exit = False
@@ -46,7 +46,7 @@ def _failed_exits(frame: FrameType | None) -> list[FrameType]:
         if is_exit:
             fails = any(isinstance(each, BaseException) for each in _arguments(frame))
         else:
-            # An exit that is written in C has no frame. The `with` statement that calls it has one.
+            # An exit function in C has no frame. The `with` statement that calls it has one.
             at = frame.f_lasti
             fails = not inner_is_exit and at >= 0 and frame.f_code.co_code[at] == _WITH_EXCEPT_START
         if fails:
@@ -57,11 +57,11 @@ def _failed_exits(frame: FrameType | None) -> list[FrameType]:
 
 
 class ObjectWriter(io.RawIOBase):
-    """Appends. `commit` makes the object visible, all at once; `discard` leaves nothing.
+    """Writes an object by appending. `commit` makes the whole object visible at once. `discard` removes the content.
 
     Args:
-        exclusive: there may be no object yet.
-        autocommit: False: closing keeps the content back, until `commit` (fsspec's transactions).
+        exclusive: True: the object must not exist yet.
+        autocommit: False: closing does not make the object visible; `commit` does (fsspec's transactions).
     Raises: FileExistsError (when opened, and by `commit`).
     """
 
@@ -110,21 +110,21 @@ class ObjectWriter(io.RawIOBase):
 
 
 class BufferedObjectWriter(io.BufferedWriter):
-    """What `fs.open(path, "wb")` gives. See the module for what leaves nothing."""
+    """The result of `fs.open(path, "wb")`. The docstring of the module lists the cases in which no object appears."""
 
     raw: ObjectWriter
 
     def __init__(self, raw: ObjectWriter, buffer_size: int):
         super().__init__(raw, buffer_size)
-        # A file that is opened while an exception leaves a block is not what that exception cuts short.
+        # An exception that was leaving a block before this file was opened does not affect this file.
         self._exits_before = _failed_exits(sys._getframe().f_back)
 
     def commit(self) -> None:
-        """Makes the object visible. For files of fsspec's transactions; otherwise `close` does it."""
+        """Makes the object visible. It is for files of fsspec's transactions; otherwise `close` does this."""
         self.raw.commit()
 
     def discard(self) -> None:
-        """Closes the file and leaves nothing. An object that was there stays."""
+        """Closes the file without making an object. An existing object stays."""
         self.raw.discard()
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class BufferedObjectWriter(io.BufferedWriter):
             super().__exit__(kind, *rest)
 
     def _dealloc_warn(self, _source) -> None:
-        # Python calls this before it closes a file that is collected, also that of a TextIOWrapper around it.
+        # Python calls this before it closes a garbage-collected file, also for the file inside a TextIOWrapper.
         self.discard()
 
     def __del__(self) -> None:
@@ -152,17 +152,17 @@ class BufferedObjectWriter(io.BufferedWriter):
 
 
 class CompressedWriter(io.BufferedIOBase):
-    """A codec around a file. Unlike the codec alone it closes the file, or discards it.
+    """Wraps a file in a codec. Unlike the codec alone, it closes the file or discards it.
 
     Args:
-        codec: what fsspec's `compr` gives for `file`.
+        codec: the result of fsspec's `compr` for `file`.
     """
 
     def __init__(self, codec, file: BufferedObjectWriter):
         super().__init__()
         self._codec = codec
         self._file = file
-        self._ending = False  # the codec may be closed already
+        self._ending = False  # whether the end has begun: the codec may be closed already
 
     def writable(self) -> bool:
         return True
@@ -178,10 +178,10 @@ class CompressedWriter(io.BufferedIOBase):
             self._codec.flush()
 
     def discard(self) -> None:
-        """Closes the file and leaves nothing. An object that was there stays."""
+        """Closes the file without making an object. An existing object stays."""
         self._ending = True
         try:
-            with contextlib.suppress(Exception):  # what it still writes is discarded, too
+            with contextlib.suppress(Exception):  # the codec's last data is discarded too
                 self._codec.close()
         finally:
             self._file.discard()
@@ -192,7 +192,7 @@ class CompressedWriter(io.BufferedIOBase):
             return
         self._ending = True
         try:
-            self._codec.close()  # writes what it holds back
+            self._codec.close()  # writes the codec's remaining data
         except BaseException:
             self._file.discard()
             raise
@@ -214,10 +214,10 @@ class CompressedWriter(io.BufferedIOBase):
 
 
 class TextWriter(io.TextIOWrapper):
-    """What `fs.open(path, "w")` gives."""
+    """The result of `fs.open(path, "w")`."""
 
     def discard(self) -> None:
-        """Closes the file and leaves nothing. An object that was there stays."""
+        """Closes the file without making an object. An existing object stays."""
         self.buffer.discard()  # type: ignore[attr-defined]
 
     def __exit__(self, kind, *rest) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `millrace bench` found, on a page."""
+"""Shows the results of `millrace bench` on a page."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def verdict(fine: bool, text: str) -> str:
     return f"<div class='verdict {'fine' if fine else 'warning'}'><b>{escaped(text)}</b></div>"
 
 
-_LITTLE = 0.05  # of the time, which the doctor reports from
+_LITTLE = 0.05  # the share of time from which the doctor reports
 
 
 def add_bench_loader(page: Page, found: Object) -> None:

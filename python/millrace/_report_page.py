@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a report: its tables and plots."""
+"""Makes the page of a report, with its tables and plots."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 Object = dict[str, Any]
 Curve = tuple[list[Any], list[float]]
 
-_MOST_POINTS = 2000  # of a curve on the page
+_MOST_POINTS = 2000  # points of a curve on the page
 
 _STYLE = """
 :root { color-scheme: light dark; --line: rgba(128, 128, 128, 0.35); }
@@ -36,7 +36,7 @@ def escaped(text: object) -> str:
 
 
 def quantity(value: float, unit: str) -> str:
-    """A number as people read it: 1.62 GB/s, 73,445 reads/s."""
+    """Formats a number for people: 1.62 GB/s, 73,445 reads/s."""
     if unit in ("B/s", "bytes"):
         for size, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
             if abs(value) >= size:
@@ -46,7 +46,7 @@ def quantity(value: float, unit: str) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[int] = ()) -> str:
-    """A table; columns in `numbers` go to the right."""
+    """Returns a table. The columns in `numbers` are aligned to the right."""
     lines = ["<div class=scroll><table><tr>", *(f"<th>{escaped(cell)}</th>" for cell in head), "</tr>"]
     for row in rows:
         cells = (
@@ -57,7 +57,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequen
 
 
 def thinned(times: list[Any], values: list[float]) -> Curve:
-    """At most some _MOST_POINTS points: of each stretch the least and the most, so that no peak is lost."""
+    """Returns about _MOST_POINTS points at most: the smallest and the largest value of each stretch, so that no peak is
+    lost."""
     if len(values) <= _MOST_POINTS:
         return times, values
     stretch = math.ceil(2 * len(values) / _MOST_POINTS)
@@ -106,12 +107,12 @@ class Page:
         marks: Sequence[Any] = (),
         span: tuple[str, str] | None = None,
     ) -> str:
-        """Lines by name. `marks`: places on the x axis with a vertical line. `span`: of the x axis, so that plots below
-        each other have one time line."""
+        """Returns a plot of lines by name. `marks`: places on the x axis with a vertical line. `span`: the range of the
+        x axis, so that plots below each other share one time line."""
         figure = self._go.Figure()
         for name, (times, values) in curves.items():
             x, y = thinned(times, values)
-            # Names may come from others; plotly reads a few tags in them.
+            # Names may come from strangers; plotly interprets some tags in them.
             figure.add_trace(self._go.Scatter(x=x, y=y, mode="lines", name=escaped(name)))
         for place in marks:
             figure.add_vline(x=place, line={"dash": "dot", "color": "#808080", "width": 1})
@@ -120,7 +121,7 @@ class Page:
         return self._plot(figure, unit, x_title)
 
     def bars(self, names: Sequence[str], series: dict[str, list[tuple[float, float, float]]], unit: str) -> str:
-        """Bars of (value, least, most) by series."""
+        """Returns a plot of bars of (value, least, most) by series."""
         figure = self._go.Figure()
         for name, values in series.items():
             figure.add_trace(
@@ -138,11 +139,12 @@ class Page:
                 )
             )
         figure.update_layout(barmode="group")
-        figure.update_xaxes(type="category")  # names such as "20" are no places on an axis
+        figure.update_xaxes(type="category")  # names such as "20" are not positions on an axis
         return self._plot(figure, unit)
 
     def time_line(self, spans: Sequence[Object]) -> str:
-        """Bars over the time by lane; what has no length is a mark. Of each span: lane, name, begin and end in seconds."""
+        """Returns a plot of bars over time, by lane. A span without length becomes a mark. Each span has lane, name,
+        begin and end in seconds."""
         figure = self._go.Figure()
         for lane in dict.fromkeys(each["lane"] for each in spans):
             bars = [each for each in spans if each["lane"] == lane and each["end"] > each["begin"]]

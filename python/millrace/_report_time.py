@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs and nodes did over the time, on a page: by the records of trainings and the samples of the monitor."""
+"""Shows on a page what runs and nodes did over time, from the records of runs and the samples of the monitor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from millrace._report_page import Curve, Object, Page, moment_of, table
 
 
 def read_record(folder: str) -> tuple[dict[str, Curve], list[int]]:
-    """Values by name over steps, and the steps at which a later start went on (docs/format/run.md)."""
+    """Reads values by name over steps, and the steps at which a later start continued (docs/format/run.md)."""
     values: dict[str, dict[int, float]] = {}
     starts: list[int] = []
     for number, path in enumerate(sorted(Path(folder).glob("*.run.jsonl"))):
@@ -40,8 +40,8 @@ def read_record(folder: str) -> tuple[dict[str, Curve], list[int]]:
 
 
 def read_counters(folder: str) -> list[tuple[float, Object]]:
-    """The lines with the loader's and the checkpointer's numbers, each counted from its start on: the time, and values
-    by name ("loader/batches"). A start begins with an empty one."""
+    """Reads the lines with the numbers of the loader and the checkpointer: the time, and values by name
+    ("loader/batches"). Each start counts from 0 and begins with an empty line."""
     lines: list[tuple[float, Object]] = []
     for path in sorted(Path(folder).glob("*.run.jsonl")):
         for line in path.read_text(errors="replace").splitlines():
@@ -65,7 +65,7 @@ def read_counters(folder: str) -> list[tuple[float, Object]]:
 
 
 def saves_of(name: str, folder: str) -> list[Object]:
-    """Marks of a time line: the checkpoints that were taken between two lines of counters."""
+    """Returns marks of a time line: the checkpoints that were saved between two lines of counters."""
     marks: list[Object] = []
     before: Object = {}
     for moment, values in read_counters(folder):
@@ -79,7 +79,7 @@ def saves_of(name: str, folder: str) -> list[Object]:
 
 
 def read_starts(name: str, folder: str) -> list[Object]:
-    """The starts of a run as spans of a time line, each with how it ended."""
+    """Reads the starts of a run as spans of a time line, each with how it ended."""
     spans = []
     for number, path in enumerate(sorted(Path(folder).glob("*.run.jsonl")), 1):
         times, ended = [], "cut off"
@@ -97,7 +97,7 @@ def read_starts(name: str, folder: str) -> list[Object]:
 
 
 def add_time_line(page: Page, objects: list[Object]) -> None:
-    """Of objects "report_span", and of runs where one was started more than once or took checkpoints."""
+    """Adds a time line of "report_span" objects, and of runs if one was started more than once or saved checkpoints."""
     spans = [each for each in objects if each["type"] == "report_span"]
     runs = [each for each in objects if each["type"] == "report_input" and each["kind"] == "record"]
     starts = [span for each in runs for span in read_starts(each["name"], each["path"])]
@@ -119,7 +119,7 @@ def add_records(page: Page, objects: list[Object]) -> None:
         page.section(name, page.curves(curves, name, "step", marks), note)
 
 
-# Title, unit, beginning of the series' names, factor, and whether a counter becomes a rate.
+# Each entry: title, unit, beginning of the series' names, factor, and whether a counter becomes a rate.
 _PLOTS: list[tuple[str, str, str, float, bool]] = [
     ("GPUs: time with a kernel", "%", r"millrace_gpu_busy_ratio\b", 100, False),
     ("GPUs: memory in use", "GB", r"millrace_gpu_memory_(used|size)_bytes\b", 1e-9, False),
@@ -142,7 +142,7 @@ _PLOTS: list[tuple[str, str, str, float, bool]] = [
     ("Links: age of the oldest change that waits", "s", r"millrace_link_behind_seconds\b", 1, False),
 ]  # fmt: skip
 
-# The same of a record's counters: title, unit, names, factor.
+# The same for the counters of a record: title, unit, names, factor.
 _COUNTED: list[tuple[str, str, tuple[str, ...], float]] = [
     ("Time that training waited for batches", "%", ("loader/wait_seconds",), 100),
     ("Time that checkpoints kept training", "%", ("checkpointer/stall_seconds",), 100),
@@ -168,7 +168,8 @@ def _number(text: str) -> float | None:
 
 
 def read_samples(path: str) -> tuple[str, dict[str, Curve]]:
-    """The node's name and its series over time, of the monitor's JSON lines or CSV, or of nvidia-smi's CSV."""
+    """Reads the node's name and its series over time, from the monitor's JSON lines or CSV, or from nvidia-smi's
+    CSV."""
     series: dict[str, Curve] = {}
     host = ""
 
@@ -215,7 +216,7 @@ def read_samples(path: str) -> tuple[str, dict[str, Curve]]:
 
 
 def rate(curve: Curve) -> Curve:
-    """A counter's growth a second. One that began again has no value there."""
+    """Returns a counter's growth per second. There is no value where the counter started again."""
     from datetime import datetime
 
     times, values = curve
@@ -233,7 +234,7 @@ def span_of(curves: Iterable[Curve]) -> tuple[str, str] | None:
 
 
 def add_counters(page: Page, objects: list[Object]) -> None:
-    """What the loaders and checkpointers of runs did over the time, by the counters in their records."""
+    """Adds plots of the loaders and checkpointers of runs over time, from the counters in their records."""
     runs = {
         each["name"]: read_counters(each["path"])
         for each in objects

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of robot datasets by number. `millrace.lerobot.Dataset` is the name to use."""
+"""Reads rows of robot datasets by number. `millrace.lerobot.Dataset` is the name to use."""
 
 from __future__ import annotations
 
@@ -20,43 +20,45 @@ _open = plain(_core.LeRobotFeed.__init__, "Dataset")
 
 
 class Frames(Sequence[Item]):
-    """Frames of episodes by number: what Dataset classes have in common, and what a Loader asks of them."""
+    """Frames of episodes by number: the interface of all Dataset classes that a Loader uses."""
 
     @abstractmethod
     def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
-        """Frames as one batch: arrays [len(numbers), ...], and lists of str."""
+        """Returns the frames as one batch: arrays [len(numbers), ...], and lists of str."""
 
     @property
     @abstractmethod
     def episodes(self) -> list[int]:
-        """The numbers of the episodes that are read, ascending."""
+        """The numbers of the selected episodes, ascending."""
 
     @property
     @abstractmethod
     def first_frames(self) -> list[int]:
-        """The number of each episode's first frame, and behind them the number of frames."""
+        """The number of the first frame of each episode, followed by the total number of frames."""
 
     @abstractmethod
     def _facts(self) -> tuple[str, str]:
-        """The dataset's name, and what tells it from another one with episodes as long."""
+        """Returns the dataset's name, and a text that distinguishes it from another dataset with episodes of the same
+        lengths."""
 
     @overload
     def __getitem__(self, number: SupportsIndex) -> Item: ...
     @overload
     def __getitem__(self, number: slice) -> list[Item]: ...
     def __getitem__(self, number: SupportsIndex | slice) -> Item | list[Item]:
-        """A frame, or a list of those of a slice."""
+        """Returns a frame or, for a slice, a list of frames."""
         if isinstance(number, slice):
             return self.__getitems__(range(len(self))[number])
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[SupportsIndex]) -> list[Item]:
-        """Frames that are read together, which is much faster than one by one. They share memory."""
+        """Returns frames that are read together, which is much faster than reading them one by one. The frames share
+        memory."""
         batch = self.batch(numbers)
         return [{name: values[i] for name, values in batch.items()} for i in range(len(numbers))]
 
     def rows_to_order(self) -> tuple[str, str, list[int], list[int]]:
-        """What _core.row_reader orders: name, facts, episodes and their lengths."""
+        """Returns the input of _core.row_reader, which orders the rows: name, facts, episodes and their lengths."""
         begins = self.first_frames
         lengths = [end - begin for begin, end in itertools.pairwise(begins)]
         return (*self._facts(), self.episodes, lengths)
@@ -79,35 +81,39 @@ class Dataset(Frames):
     Names, shapes and padding are those of LeRobot's own class. A window that passes an end of its episode repeats the
     first or last frame.
 
-    Frame k of an episode is frame k of its video, by integer arithmetic; stored timestamps decide nothing.
+    Frame k of an episode is frame k of its video, by integer arithmetic. Stored timestamps are not used for this.
 
     url: the dataset's folder, a path or URL.
-    delta_timestamps: for a feature the times of its window in seconds, relative to the frame; each within tolerance_s
-        of a multiple of 1/fps. With one time a video's frame has no dimension for it, as in LeRobot; a picture inside
-        of Parquet has one.
-    episodes: only frames of these; numbers of frames count from the first of them, 'index' stays that of the dataset.
-        The order of the list has no effect.
-    cameras: decode only these, videos and pictures inside of Parquet; none: `cameras=[]`.
+    delta_timestamps: for each feature, the times of its window in seconds, relative to the frame. Each time must be
+        within tolerance_s of a multiple of 1/fps. With a single time, a frame of a video has no time dimension, as in
+        LeRobot; a picture inside Parquet has one.
+    episodes: reads only frames of these episodes. Frame numbers count from the first selected episode; 'index' stays
+        that of the dataset. The order of the list has no effect.
+    cameras: decodes only these cameras (videos and pictures inside Parquet); `cameras=[]`: no camera.
     pictures: 'uint8', or 'float32' in [0, 1].
-    layout: 'chw', or 'hwc'.
+    layout: 'chw' or 'hwc'.
     image_size: (height, width) of all pictures, or one number for both: each frame is resized as it is decoded.
-        None: as they are stored.
-    image_fit: how a picture of another shape gets that size, as of mr.image: 'crop', 'stretch' or 'pad'.
-    cache: a folder on a disk of this node that keeps what is read from elsewhere, shared by all processes that name it
-        (docs/loader.md); only what frames need is fetched. cache_bytes: its cap, such as '500GB'; 0: half of the disk.
-    decode_device: 'cpu'. Another one is refused: decoding on a GPU is neither built nor tried.
-    num_threads: that read and decode a batch; 0: the processors, at most 8.
-    max_decoders, decoder_bytes: videos that are open at once, and what their decoders hold, counted as 20 pictures each.
-    memory_bytes: of numbers of data files that are kept; and as much of pictures inside of data files.
-    skip_first, skip_last: frames of each episode that get no number, as LeRobot's EpisodeAwareSampler drops them; windows
-        still see them.
+        None: pictures keep their stored size.
+    image_fit: how a picture with another aspect ratio is fitted to image_size, as in mr.image: 'crop', 'stretch' or
+        'pad'.
+    cache: a folder on a disk of this node that keeps data read from other places. All processes with the same folder
+        share it (docs/loader.md). Only data that frames need is fetched.
+    cache_bytes: the largest size of the cache, such as '500GB'; 0: half of the disk.
+    decode_device: 'cpu'. Any other device is refused: decoding on a GPU is not implemented.
+    num_threads: threads that read and decode a batch; 0: the number of processors, at most 8.
+    max_decoders, decoder_bytes: the most videos that are open at once, and the most memory of their decoders, counted
+        as 20 pictures each.
+    memory_bytes: the most memory for numbers of data files that are kept, and the same again for pictures inside data
+        files.
+    skip_first, skip_last: frames of each episode that get no number, like the frames that LeRobot's EpisodeAwareSampler
+        drops. Windows still include them.
 
-    A map-style dataset for torch's DataLoader, with __getitems__. Thread-safe; forked and pickled copies open their
-    own files. Raises FileNotFoundError, ValueError, millrace.CorruptionError (naming file, episode and frame),
+    This is a map-style dataset for torch's DataLoader, with __getitems__. Thread-safe. Forked and pickled copies open
+    their own files. Raises FileNotFoundError, ValueError, millrace.CorruptionError (naming file, episode and frame),
     NotImplementedError (a library is missing, a depth camera).
     """
 
-    #: Whether pictures inside of Parquet are float32 in any case, as LeRobot's.
+    #: Whether pictures inside Parquet are always float32, as in LeRobot.
     _float_table_pictures = False
 
     def __init__(
@@ -160,27 +166,27 @@ class Dataset(Frames):
         return len(self._feed)
 
     def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
-        """Frames as one batch: arrays [len(numbers), ...], and lists of str."""
+        """Returns the frames as one batch: arrays [len(numbers), ...], and lists of str."""
         return self._feed.read([self._row(number) for number in numbers])
 
     @property
     def fps(self) -> float:
-        """Frames a second."""
+        """Frames per second."""
         return self._feed.fps
 
     @property
     def episodes(self) -> list[int]:
-        """The numbers of the episodes that are read, ascending."""
+        """The numbers of the selected episodes, ascending."""
         return self._feed.episodes
 
     @property
     def first_frames(self) -> list[int]:
-        """The number of each episode's first frame, and behind them the number of frames."""
+        """The number of the first frame of each episode, followed by the total number of frames."""
         return self._feed.first_rows
 
     @property
     def skipped_frames(self) -> int:
-        """Frames of these episodes that have no number."""
+        """The number of frames of the selected episodes that have no number."""
         return self._feed.skipped_rows
 
     @property
@@ -195,7 +201,7 @@ class Dataset(Frames):
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
-        """dtype, shape and names of each feature, as meta/info.json has them."""
+        """dtype, shape and names of each feature, as in meta/info.json."""
         return self._feed.features
 
     def _facts(self) -> tuple[str, str]:
@@ -209,7 +215,7 @@ class Dataset(Frames):
         self._feed = opened(arguments)
 
 
-_MOST_PIXELS = 16_384  # a side
+_MOST_PIXELS = 16_384  # per side
 
 
 def picture_arguments(
@@ -219,7 +225,7 @@ def picture_arguments(
     cache_bytes: int | str,
     decode_device: str,
 ) -> dict[str, Any]:
-    """Those of _core.LeRobotFeed."""
+    """Returns the picture arguments of _core.LeRobotFeed."""
     if decode_device != "cpu":
         raise NotImplementedError(
             f"decode_device={decode_device!r}: videos are decoded on the processor; decoding on a GPU is neither built nor "

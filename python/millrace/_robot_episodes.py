@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of NPZ and packed episodes by number. `millrace.episodes.Dataset` is the name to use."""
+"""Reads rows of NPZ and packed episodes by number. `millrace.episodes.Dataset` is the name to use."""
 
 from __future__ import annotations
 
@@ -30,20 +30,21 @@ class Dataset(Frames):
 
     A row is a dict: the features of `columns`, `<feature>_is_pad` for each window, the text columns, 'episode_index' and
     'frame_index'. A window that passes an end of its episode repeats the first or last row. millrace.lerobot.Loader
-    (also millrace.episodes.Loader) gives the rows in its order, with exact resume, alone or mixed with other datasets.
+    (also millrace.episodes.Loader) returns the rows in its order, with exact resume, alone or mixed with other
+    datasets.
 
-    path: as millrace.episodes.open takes it.
-    columns: names of columns for each feature; 'q*' stands for all that begin so. None: one feature, 'numbers', of all.
-    windows: for a feature the rows of its window, relative.
+    path: the same paths as millrace.episodes.open accepts.
+    columns: the names of the columns for each feature; 'q*' means all columns that begin with 'q'. None: one feature,
+        'numbers', of all columns.
+    windows: for each feature, the rows of its window, relative to the row.
     texts: text columns that are read; None: all.
-    episodes: only rows of these.
-    skip_first, skip_last: rows of each episode that get no number; windows still see them.
+    episodes: reads only rows of these episodes.
+    skip_first, skip_last: rows of each episode that get no number. Windows still include them.
+    progress: called as progress(opened, all) while several threads open the NPZ files, and at the end. If it raises an
+        error, the constructor stops with that error.
 
-    progress: called as progress(opened, all) while NPZ files are opened, which several threads do, and at the end. What
-        it raises ends the start.
-
-    A map-style dataset for torch's DataLoader. Thread-safe; usable after fork; pickled copies open the files again.
-    Raises FileNotFoundError, ValueError, millrace.CorruptionError.
+    This is a map-style dataset for torch's DataLoader. Thread-safe. Usable after fork. Pickled copies open the files
+    again. Raises FileNotFoundError, ValueError, millrace.CorruptionError.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Dataset(Frames):
         return int(self._begins[-1])
 
     def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
-        """Rows as one batch: arrays [len(numbers), ...], and lists of str."""
+        """Returns the rows as one batch: arrays [len(numbers), ...], and lists of str."""
         rows = np.array([self._row(number) for number in numbers], np.int64)
         chosen = np.searchsorted(self._begins, rows, "right") - 1
         episodes = np.array(self._episodes, np.int64)[chosen]
@@ -126,17 +127,17 @@ class Dataset(Frames):
 
     @property
     def episodes(self) -> list[int]:
-        """The numbers of the episodes that are read, ascending."""
+        """The numbers of the selected episodes, ascending."""
         return self._episodes
 
     @property
     def first_frames(self) -> list[int]:
-        """The number of each episode's first row, and behind them the number of rows."""
+        """The number of the first row of each episode, followed by the total number of rows."""
         return [int(begin) for begin in self._begins]
 
     @property
     def names(self) -> list[str]:
-        """Of all episodes of the path, by their numbers."""
+        """The names of all episodes of the path, by their numbers."""
         return self._set.names
 
     def _facts(self) -> tuple[str, str]:
@@ -149,7 +150,7 @@ class Dataset(Frames):
         return self._episode(episode).numbers[first : first + count]
 
     def _episode(self, number: int) -> _core.Episode:
-        """Mapped once, as long as it is among those used last."""
+        """Returns an episode. It stays mapped as long as it is among the episodes used last."""
         with self._lock:
             known = self._mapped.get(number)
             if known is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of robot datasets as GR00T sees them. `millrace.lerobot.GrootDataset` is the name to use."""
+"""Reads frames of robot datasets in the form that GR00T uses. `millrace.lerobot.GrootDataset` is the name to use."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millrace import _rotations
 from millrace._robot import Dataset, Item, opened, picture_arguments
 
 Array = npt.NDArray[Any]
-#: How numbers are made small: by quantiles, by mean and deviation, by bounds, or to 0 and 1.
+#: How numbers are normalised: by quantiles, by mean and deviation, by bounds, or to 0 and 1.
 Mode = Literal["q99", "mean_std", "min_max", "binary"]
 
 _STATISTICS = {"q99": ("q01", "q99"), "min_max": ("min", "max"), "mean_std": ("mean", "std")}
@@ -28,7 +28,7 @@ _DEFAULT_COLUMN = {"state": "observation.state", "action": "action"}
 class _Group:
     """Some numbers of a column, or a camera."""
 
-    key: str  # in an item
+    key: str  # the key in an item
     column: str
     deltas: tuple[int, ...]
     begin: int = 0
@@ -36,7 +36,7 @@ class _Group:
 
 
 class _Scale:
-    """Normalisation as GR00T N1.6 and N1.7 do it: to [-1, 1], or by mean and deviation."""
+    """Normalisation as in GR00T N1.6 and N1.7: to [-1, 1], or by mean and deviation."""
 
     def __init__(self, mode: Mode, statistics: Mapping[str, Any], where: str) -> None:
         first, second = _STATISTICS[mode]
@@ -63,7 +63,7 @@ class _Scale:
 
 
 class _Bounded:
-    """Rotations and the like, whose bounds are known without statistics: to [-1, 1]."""
+    """Normalisation to [-1, 1] of rotations and other values whose bounds are known without statistics."""
 
     def __init__(self, bound: float) -> None:
         self.bound = np.float32(bound)
@@ -76,7 +76,7 @@ class _Bounded:
 
 
 class _Binary:
-    """Open or closed: 1 above a half, else 0."""
+    """Normalisation of open or closed: 1 above a half, else 0."""
 
     def __call__(self, values: Array) -> Array:
         return (values > 0.5).astype(np.float32)
@@ -85,8 +85,8 @@ class _Binary:
 
 
 class GrootDataset(Dataset):
-    """A dataset with meta/modality.json as NVIDIA's Isaac-GR00T reads it: groups of states and actions, cameras and
-    annotations by GR00T's names.
+    """A dataset with meta/modality.json, in the form that NVIDIA's Isaac-GR00T reads: groups of states and actions,
+    cameras and annotations by GR00T's names.
 
         frames = mr.lerobot.GrootDataset("pick_n_place", action_deltas=range(16), normalize="q99")
         frames[7]["video.ego_view"]          # uint8 [1, height, width, 3]
@@ -94,30 +94,31 @@ class GrootDataset(Dataset):
         frames[7]["action.left_arm"]         # float32 [16, 7]
         frames[7]["annotation.human.action.task_description"]
 
-    An item also has 'action_is_pad' with pad=True, bool [times], and 'episode_index' and 'frame_index' where the dataset
-    has these columns.
+    With pad=True, an item also has 'action_is_pad', bool [times]. It has 'episode_index' and 'frame_index' if the
+    dataset has these columns.
 
     video, state, action: names of modality.json that are read; None: all.
-    language: the annotation whose text is given, 'human.action.task_description', or 'task'; None: the first one of
-        modality.json, else the frame's task.
+    language: the annotation whose text is returned, such as 'human.action.task_description', or 'task'; None: the first
+        annotation of modality.json, else the frame's task.
     video_deltas, state_deltas, action_deltas: frames of the windows, relative to the frame.
-    pad: False, as N1.6 and N1.7: frames whose action window passes the end of their episode have no number
-        (`skipped_frames` counts them), and other windows repeat the edge. True, as N1.5: every frame has a number, and
-        all windows repeat the edge.
-    normalize: states and actions by meta/stats.json: 'q99' (q01 to q99 become -1 to 1, beyond is cut), 'min_max',
-        'mean_std', 'binary' (above a half: 1, else 0), a dict of these for some keys, such as {"action.left_arm": "q99"},
-        or None. Numbers that are constant become 0; with 'mean_std' they stay.
-    relative: groups of actions that are given less the state of the same name at the last of state_deltas: names, or
-        {action: state}. They are normalised by meta/relative_stats.json, which has a row for each of action_deltas.
-    rotations: groups whose rotation is given in another representation than modality.json's rotation_type, such as
+    pad: False, as in N1.6 and N1.7: frames whose action window passes the end of their episode have no number
+        (`skipped_frames` counts them), and other windows repeat the edge. True, as in N1.5: every frame has a number,
+        and all windows repeat the edge.
+    normalize: how states and actions are normalised with meta/stats.json: 'q99' (q01 to q99 become -1 to 1, and values
+        beyond are cut), 'min_max', 'mean_std', 'binary' (above a half: 1, else 0), a dict of these for some keys, such
+        as {"action.left_arm": "q99"}, or None. Constant numbers become 0; with 'mean_std' they do not change.
+    relative: groups of actions from which the state of the same name is subtracted: the state at the last of
+        state_deltas. Either names, or {action: state}. These groups are normalised by meta/relative_stats.json, which
+        has a row for each of action_deltas.
+    rotations: groups whose rotation is returned in another representation than modality.json's rotation_type, such as
         {"state.wrist": "rotation_6d"}: 'quaternion' (the real part first), 'axis_angle', 'rotation_6d', 'matrix', or
-        'euler_angles_rpy' and the other five orders. Normalised, they are divided by their bound, 1 or pi, whatever
-        `normalize` says for all groups.
-    sin_cos: groups of states, all of angles, that are given as their sines followed by their cosines, [times, 2 * dim],
-        and are not normalised.
+        'euler_angles_rpy' and the other five orders. To normalise them, they are divided by their bound, 1 or pi. A
+        `normalize` mode for all groups does not change this.
+    sin_cos: groups of states, all of angles, that are returned as their sines followed by their cosines,
+        [times, 2 * dim]. They are not normalised.
 
-    `restore(key, values, state)` is the way back for what a policy gives. Other arguments: as of Dataset. Raises
-    ValueError (no modality.json, no such name, statistics that are missing).
+    `restore(key, values, state)` converts the output of a policy back. Other arguments: as in Dataset. Raises
+    ValueError (no modality.json, no such name, missing statistics).
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class GrootDataset(Dataset):
         self._rotations = self._rotations_of(rotations or {})
         self._sin_cos = self._sin_cos_of(sin_cos)
         self._scales = self._scales_of(normalize, files)
-        self._windows: dict[str, tuple[int, ...]] = {}  # of each column, what all its groups need
+        self._windows: dict[str, tuple[int, ...]] = {}  # for each column, the window that all its groups need
         for group in self._groups:
             wanted = {*self._windows.get(group.column, ()), *group.deltas}
             self._windows[group.column] = tuple(sorted(wanted))
@@ -200,7 +201,7 @@ class GrootDataset(Dataset):
         self._feed = opened(self._arguments)
 
     def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
-        """Frames as one batch: arrays [len(numbers), ...], and lists of str."""
+        """Returns the frames as one batch: arrays [len(numbers), ...], and lists of str."""
         rows = super().batch(numbers)
         out: Item = {}
         for group in self._groups:
@@ -211,7 +212,7 @@ class GrootDataset(Dataset):
                     values = values[:, None]
                 out[group.key] = self._at(values, window, group.deltas)
                 continue
-            if values.ndim == 2:  # of a column of shape [1]
+            if values.ndim == 2:  # a column of shape [1]
                 values = values[..., None]
             out[group.key] = self._at(values, window, group.deltas)[..., group.begin : group.end].astype(np.float32)
         references = {action: out[state][:, -1:] for action, state in self._relative.items()}
@@ -234,9 +235,11 @@ class GrootDataset(Dataset):
         return out
 
     def restore(self, key: str, values: Array, state: Array | None = None) -> Array:
-        """Numbers of a group as the dataset has them, of normalised ones: `restore("action.left_arm", given, state)`.
+        """Converts normalised numbers of a group back to those of the dataset: `restore("action.left_arm", given,
+        state)`.
 
-        state: of a relative action, the state of its group that the policy saw last, as the dataset has it, [..., dim].
+        state: for a relative action, the state of its group that the policy saw last, unnormalised as in the dataset,
+            [..., dim].
         """
         if key in self._scales:
             values = self._scales[key].back(values)
@@ -258,7 +261,7 @@ class GrootDataset(Dataset):
 
     @property
     def keys(self) -> list[str]:
-        """The cameras and groups of an item."""
+        """The keys of the cameras and groups of an item."""
         return [group.key for group in self._groups]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -304,7 +307,7 @@ class GrootDataset(Dataset):
         return out
 
     def _rotations_of(self, wanted: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """For each key the representation in the dataset and the one that is given."""
+        """Returns for each key the representation in the dataset and the representation that is returned."""
         numbers, out = self._numbers(), {}
         for key, representation in wanted.items():
             _rotations.width(representation)
@@ -342,7 +345,7 @@ class GrootDataset(Dataset):
         numbers = self._numbers()
         if isinstance(normalize, str):
             modes = {key: normalize for key in numbers if key not in self._sin_cos}
-            # Of these the statistics are of numbers that are not given.
+            # The statistics of these groups describe numbers in another representation than the returned one.
             modes |= {key: "min_max" for key in self._rotations}
         else:
             modes = dict(normalize or {})

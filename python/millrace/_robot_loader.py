@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of robot datasets in the loader's order. `millrace.lerobot.Loader` is the name to use."""
+"""Loads frames of robot datasets in the loader's order. `millrace.lerobot.Loader` is the name to use."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from millrace.loader import PassIterator, SamplePart, Schedule, State
 
 _logger = logging.getLogger("millrace")
 _row_reader = plain(_core.row_reader, "Loader")
-#: The key of a state that lists the frames that were replaced.
+#: The key of a state under which the replaced frames are listed.
 _LEDGER = "quarantined_frames"
 
 
 class QuarantinedFrame(NamedTuple):
-    """A frame that could not be read, whose place another one took."""
+    """A frame that could not be read and was replaced by another frame."""
 
-    source: int  #: the number of its dataset in a mixture, else 0
-    frame: int  #: its number in that dataset
+    source: int  #: the number of the frame's dataset in a mixture, else 0
+    frame: int  #: the number of the frame in that dataset
     reason: str  #: names file and episode
 
 
@@ -38,7 +38,7 @@ class QuarantinedFrame(NamedTuple):
 class Source:
     """One dataset of a mixture: `mr.lerobot.Loader([Source(arm, weight=3), Source(hand)], ...)`.
 
-    weight: its share of the frames; only the ratios of the weights count, and 0 pauses a dataset.
+    weight: the dataset's share of the frames. Only the ratios of the weights count. 0 pauses the dataset.
     """
 
     dataset: Frames
@@ -46,7 +46,7 @@ class Source:
 
 
 class _Ahead:
-    """Batches that are read ahead by a thread, in the order of `rows`."""
+    """Batches that a thread reads ahead, in the order of `rows`."""
 
     def __init__(self, rows: _core.BatchReader, depth: int) -> None:
         self._rows, self._depth = rows, depth
@@ -55,13 +55,13 @@ class _Ahead:
         self._over = False
 
     def restart(self, state: State) -> None:
-        """Forgets what was read; the next batch is the one behind `state`."""
+        """Discards the batches that were read. The next batch is the one after `state`."""
         self._drop()
         self._rows.load_state_dict(state)
 
     def take(self, read: Callable[[Item], Item]) -> Item:
-        """The next batch, by `read`, which is not kept: it is a method of the object that holds this one. Raises StopIteration; after
-        another error the next call reads this batch again."""
+        """Returns the next batch, read with `read`. Keeps no reference to `read`, which is a method of the object that
+        owns this one. Raises StopIteration. After any other error, the next call reads the same batch again."""
         while len(self._queue) < self._depth and not self._over:
             place = next(self._rows, None)
             if place is None:
@@ -99,7 +99,7 @@ class _Ahead:
 
 
 def _result(future: concurrent.futures.Future[Item]) -> Item:
-    """Its result; Ctrl-C is looked for while it is waited for."""
+    """Returns the result of the future. Reacts to Ctrl-C while waiting."""
     while not concurrent.futures.wait([future], timeout=0.5).done:
         pass
     return future.result()
@@ -113,26 +113,27 @@ class Loader(PassIterator[Item]):
             for batch in loader:
                 batch["observation.images.top"]      # uint8 [32, 3, height, width]
 
-    A batch is what `Dataset.batch` gives. The order depends on the datasets, the seed and the epoch only, never on the
-    number of ranks; docs/format/order.md defines it, a frame being a sample and an episode a shard. Passes, states,
-    skip(), set_weights() and provenance() are those of millrace.Loader.
+    A batch has the same form as the result of `Dataset.batch`. The order depends on the datasets, the seed and the
+    epoch only, never on the number of ranks. docs/format/order.md defines it, with frames as samples and episodes as
+    shards. Passes, states, skip(), set_weights() and provenance() are those of millrace.Loader.
 
-    datasets: a Dataset, a GrootDataset or a millrace.episodes.Dataset, or a list of `Source`, which are mixed by weight. A batch of a mixture has 'source', int64
-        [rows], the number of each row's dataset, and 'parts': for each dataset its rows of the batch, in their order, or
-        None. The datasets may have unlike features.
-    batch_size: frames for each rank; or global_batch_size: frames over all ranks, a multiple of them.
-    rank, world_size, epochs, stop, schedule, drop_last, uneven_ranks: as of millrace.Loader.
-    fill_last: 'repeat' fills up the last batch of an epoch, or of a mixture's pass, with the first frames of that, so that
-        every rank has equally many batches of equally many frames; 'row_mask', bool [rows], is False on them. The rows of
-        a mixture are those of 'source'.
-    prefetch: batches that are read ahead.
-    on_bad: what becomes of a frame whose window is damaged or missing: 'raise' (the state stays before its batch), or
-        'quarantine': the frame at the same place of the next episode that can be read takes its place, the same one on
-        every rank and in every resumed run; all other frames stay where they are. `quarantined_frames()` lists them.
-    max_bad: more quarantined frames on this rank raise CorruptionError.
+    datasets: a Dataset, a GrootDataset or a millrace.episodes.Dataset, or a list of `Source`, which are mixed by
+        weight. A batch of a mixture has 'source', int64 [rows], the number of each row's dataset, and 'parts': for each
+        dataset its rows of the batch, in their order, or None. The datasets may have different features.
+    batch_size: frames per rank. Or give global_batch_size: frames over all ranks, a multiple of the number of ranks.
+    rank, world_size, epochs, stop, schedule, drop_last, uneven_ranks: as in millrace.Loader.
+    fill_last: 'repeat' fills the last batch of an epoch (with a mixture: of a pass) with the first frames of the epoch
+        (of the pass), so that every rank has the same number of batches and of frames. 'row_mask', bool [rows], is
+        False on the added frames. With a mixture, the rows of 'row_mask' are those of 'source'.
+    prefetch: number of batches that are read ahead.
+    on_bad: what to do with a frame whose window is damaged or missing. 'raise': the state stays before its batch.
+        'quarantine': the frame at the same position in the next readable episode replaces it, the same one on every
+        rank and in every resumed run. All other frames stay where they are. `quarantined_frames()` lists the replaced
+        frames.
+    max_bad: raises CorruptionError when this rank has more quarantined frames than this.
 
-    Batches come to one consumer at a time. Owns threads: use it in a `with` block or call close(). Raises what Dataset
-    raises.
+    Batches go to one consumer at a time. The object owns threads: use it in a `with` block or call close(). Raises the
+    same errors as Dataset.
     """
 
     def __init__(
@@ -190,21 +191,26 @@ class Loader(PassIterator[Item]):
         self._fills = fill_last is not None
         self._quarantines, self._max_bad = on_bad == "quarantine", max_bad
         self._ledger: dict[tuple[int, int], str] = {}
-        # Both walk the same order: one goes with what next() returns, the other one ahead of it.
+        # Two readers follow the same order: one is at the batch that next() returns, the other is ahead of it.
         super().__init__(_row_reader(**arguments), epochs, stop == "endless" if self._is_mixture else epochs is None)
         self._ahead = _Ahead(_row_reader(**arguments), prefetch)
         self._begun = False
 
     def quarantined_frames(self) -> list[QuarantinedFrame]:
-        """The frames that were replaced, in this run and in those that its state comes from; of this rank, or of the one
-        whose state was loaded. A batch that was read ahead counts too."""
+        """Returns the frames that were replaced, in this run and in the earlier runs that the state comes from. The
+        list is that of this rank, or of the rank whose state was loaded. Batches that were read ahead count too."""
         return [QuarantinedFrame(source, frame, why) for (source, frame), why in sorted(self._ledger.items())]
 
     def provenance(self, step: int, states: Sequence[Mapping[str, Any]] = ()) -> list[list[list[SamplePart]]]:
-        """Which frames a step of the current pass used: for each rank its rows, and for each row one part; `sample` is
-        the frame in the episode that `shard` names. A frame that quarantined_frames() has is named by the one that took
-        its place, and so are those that the loaders with these `states` quarantined: a rank knows its own damage only.
-        Raises ValueError (no such step; a state of another run)."""
+        """Returns the frames that a step of the current pass used: for each rank its rows, and for each row one part.
+        `sample` is the frame in the episode that `shard` names. Raises ValueError (no such step; a state of another
+        run).
+
+        A frame in quarantined_frames() is listed as the frame that replaced it.
+
+        states: states of other ranks. A rank knows only its own quarantined frames; these states add those of the other
+            ranks.
+        """
         known = dict(self._ledger)
         for state in states:
             known |= {(source, frame): why for source, frame, why in state.get(_LEDGER, [])}
@@ -226,20 +232,21 @@ class Loader(PassIterator[Item]):
 
     @functools.cached_property
     def _episode_names(self) -> list[dict[str, int]]:
-        """Of each dataset, the numbers of its episodes by the names that the order gives them."""
+        """For each dataset, the numbers of its episodes, by the names that the order uses."""
         named = [(frames.rows_to_order()[0], frames.episodes) for frames in self._frames]
         return [{f"{name} episode {episode}": i for i, episode in enumerate(episodes)} for name, episodes in named]
 
     def state_dict(self, batch: Mapping[str, Any] | None = None) -> State:
-        """The position of training: a small dict that json can write, equal on all ranks but for the frames that were
-        quarantined. Once next() has raised StopIteration, that is the beginning of the next pass."""
+        """Returns the position of training: a small JSON-serialisable dict. It is equal on all ranks, except for the
+        quarantined frames. Once next() has raised StopIteration, the state is the beginning of the next pass."""
         state = dict(super().state_dict(batch))
         if self._ledger:
             state[_LEDGER] = [list(frame) for frame in self.quarantined_frames()]
         return state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a state, at any world size and batch size. Raises ValueError naming what differs."""
+        """Continues from a state, at any world size and batch size. Raises ValueError naming the arguments that
+        differ."""
         super().load_state_dict(_order_of(state))
         self._ledger = {(source, frame): why for source, frame, why in state.get(_LEDGER, [])}
 
@@ -266,7 +273,7 @@ class Loader(PassIterator[Item]):
         return batch
 
     def _next_read(self) -> Item:
-        """The next batch of those that are read ahead. Errors are those of _Ahead.take()."""
+        """Returns the next batch that was read ahead. Raises the errors of _Ahead.take()."""
         return self._ahead.take(self._read)
 
     def _position(self) -> State:
@@ -306,7 +313,7 @@ class Loader(PassIterator[Item]):
         return [self._sound(source, row) for row in rows] if known else rows
 
     def _sound(self, source: int, row: int) -> int:
-        """`row`, or, where it is damaged, the one that takes its place: a function of the dataset alone."""
+        """Returns `row` or, if it is damaged, the row that replaces it. The result depends on the dataset alone."""
         dataset = self._frames[source]
         for _, candidate in _candidates(dataset.first_frames, row):
             if (source, candidate) in self._ledger:
@@ -331,7 +338,8 @@ def _order_of(state: Mapping[str, Any]) -> State:
 
 
 def _candidates(begins: Sequence[int], row: int) -> Iterator[tuple[int, int]]:
-    """What may stand at the place of a row, itself first: the frame there of each episode, and the episode's number."""
+    """Yields the rows that may replace a row, first the row itself: the frame at the same position of each episode, and
+    the number of the episode."""
     episodes = len(begins) - 1
     episode = int(np.searchsorted(begins, row, "right")) - 1
     for step in range(episodes):
@@ -340,7 +348,7 @@ def _candidates(begins: Sequence[int], row: int) -> Iterator[tuple[int, int]]:
 
 
 def _frames_of(dataset: Any) -> Frames:
-    """The NumPy dataset behind one that gives tensors."""
+    """Returns the NumPy dataset inside a dataset that returns tensors."""
     frames = getattr(dataset, "frames", dataset)
     if not isinstance(frames, Frames):
         raise TypeError(f"Loader: a mr.lerobot.Dataset, not {type(dataset).__name__}")

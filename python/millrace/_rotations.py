@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotations in the representations that modality.json names, with the conventions of PyTorch3D, which GR00T uses.
+"""Converts rotations between the representations that modality.json names. The conventions are those of PyTorch3D,
+which GR00T uses.
 
     quaternion         [..., 4], the real part first; any length but 0
     axis_angle         [..., 3], radians
@@ -8,7 +9,7 @@
     euler_angles_rpy   [..., 3], radians, about the moving axes X (r), Y (p) and Z (y) in the order of the letters: any of
                        the six orders
 
-All go through the matrix, in float64.
+Every conversion goes through the matrix, in float64.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def _matrix_of_quaternion(q: Array) -> Array:
 
 
 def _quaternion_of_matrix(m: Array) -> Array:
-    """With a real part of 0 or more. Of the four that Shepperd's method gives, the one with the largest divisor."""
+    """Returns the quaternion with a real part of 0 or more. Shepperd's method has four formulas; this uses the one with
+    the largest divisor."""
     diagonal = np.diagonal(m, axis1=-2, axis2=-1)
     trace = diagonal.sum(-1)
     squares = np.stack([trace, *(2 * diagonal[..., i] - trace for i in range(3))], -1)
@@ -78,7 +80,7 @@ def _flat(m: Array, rows: int) -> Array:
 
 
 def _axes(representation: str) -> tuple[int, int, int, float]:
-    """The three axes, and 1 where they follow each other as X, Y, Z do, else -1."""
+    """Returns the three axes, and 1 if they follow each other in the order X, Y, Z, else -1."""
     i, j, k = ("rpy".index(letter) for letter in representation.removeprefix(_EULER))
     return i, j, k, 1.0 if (j - i) % 3 == 1 else -1.0
 
@@ -101,7 +103,7 @@ def _euler_of_matrix(m: Array, representation: str) -> Array:
     sine = np.clip(sign * m[..., i, k], -1, 1)
     first = np.arctan2(-sign * m[..., j, k], m[..., k, k])
     last = np.arctan2(-sign * m[..., i, j], m[..., i, i])
-    # Where the first and the last axis are one line, only their sum is known: the last angle is 0.
+    # If the first and the last axis are on one line, only the sum of their angles is known: the last angle is set to 0.
     locked = np.abs(sine) > 1 - 1e-12
     first = np.where(locked, np.arctan2(sign * m[..., k, j], m[..., j, j]), first)
     return np.stack([first, np.arcsin(sine), np.where(locked, 0, last)], -1)
@@ -122,20 +124,20 @@ REPRESENTATIONS = tuple(_KINDS)
 
 
 def width(representation: str) -> int:
-    """How many numbers it takes. Raises ValueError for an unknown one."""
+    """Returns how many numbers a representation has. Raises ValueError for an unknown representation."""
     if representation not in _KINDS:
         raise ValueError(f"no representation of rotations is called {representation!r}: {', '.join(REPRESENTATIONS)}")
     return _KINDS[representation][0]
 
 
 def bound(representation: str) -> float:
-    """The largest absolute value of its numbers: 1, or pi for angles."""
+    """Returns the largest absolute value of the numbers of a representation: 1, or pi for angles."""
     return _KINDS[representation][1]
 
 
 def convert(values: Array, given: str, wanted: str) -> Array:
-    """The same rotations [..., width(given)] as [..., width(wanted)], float32. What is no rotation (a quaternion of
-    zeros) becomes NaN."""
+    """Converts rotations [..., width(given)] to [..., width(wanted)], float32. Values that are not a rotation (a
+    quaternion of zeros) become NaN."""
     if given == wanted:
         return values.astype(np.float32)
     with np.errstate(invalid="ignore", divide="ignore"):

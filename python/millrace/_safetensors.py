@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the drop-ins for `safetensors.numpy` and `safetensors.torch` share: opening, indices, slices. Arrays and tensors
-come in through a Framework."""
+"""The shared part of the drop-ins for `safetensors.numpy` and `safetensors.torch`: opening, indices, slices. A
+Framework adds arrays or tensors."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Entry = tuple[str, str, tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 
 @dataclass(frozen=True)
 class Framework(Generic[T]):
-    """How one kind of value is made and given out."""
+    """How one kind of value is made and returned."""
 
     new: Callable[[str, tuple[int, ...]], T]  # (dtype, shape) -> uninitialised CPU memory
     address: Callable[[T], int]
     reshape: Callable[[T, tuple[int, ...]], T]
-    give: Callable[[T], T]  # to the device that was asked for
+    give: Callable[[T], T]  # moves a value to the requested device
 
 
 def entry(name: str, dtype: str, shape: Iterable[int], address: int) -> Entry:
-    """A whole tensor as the core takes it."""
+    """Returns a whole tensor in the form that the core takes."""
     whole = tuple(shape)
     return name, dtype, whole, (0,) * len(whole), whole, address
 
 
 def write(path: Path, entries: list[Entry], metadata: Mapping[str, str] | None, durable: bool) -> None:
-    """Raises ValueError (names, metadata), OSError."""
+    """Writes a file. Raises ValueError (names, metadata), OSError."""
     _core.save_tensors(os.fspath(path), entries, dict(metadata or {}), durable)
 
 
@@ -57,23 +57,23 @@ class File(Generic[T]):
         self._file = None
 
     def keys(self) -> list[str]:
-        """Names, in alphabetical order."""
+        """Returns the names, in alphabetical order."""
         return sorted(self._tensors)
 
     def offset_keys(self) -> list[str]:
-        """Names, in the order of their bytes."""
+        """Returns the names, in the order of their bytes."""
         return list(self._tensors)
 
     def metadata(self) -> dict[str, str] | None:
-        """The file's own strings; None when it has none."""
+        """Returns the file's own strings; None if it has none."""
         return self._opened().metadata or None
 
     def get_tensor(self, name: str) -> T:
-        """One tensor. Raises KeyError, OSError."""
+        """Returns one tensor. Raises KeyError, OSError."""
         return self.get_tensors([name])[name]
 
     def get_tensors(self, names: Iterable[str]) -> dict[str, T]:
-        """Several tensors, read together: the disk is asked for all of them at once."""
+        """Returns several tensors, which are read together: the disk gets all requests at once."""
         values: dict[str, T] = {}
         targets = []
         for name in names:
@@ -84,7 +84,7 @@ class File(Generic[T]):
         return {name: self._framework.give(value) for name, value in values.items()}
 
     def get_slice(self, name: str) -> Slice[T]:
-        """A tensor of which an index reads only what it asks for: f.get_slice("w")[:4]."""
+        """Returns a tensor whose index reads only the requested part: f.get_slice("w")[:4]."""
         self._found(name)
         return Slice(self, name)
 
@@ -114,22 +114,24 @@ class Slice(Generic[T]):
         self._name = name
 
     def get_shape(self) -> list[int]:
-        """The shape of the whole tensor."""
+        """Returns the shape of the whole tensor."""
         return list(self._file._found(self._name)[1])
 
     def get_dtype(self) -> str:
-        """The dtype's name in the file: "F32"."""
+        """Returns the dtype's name in the file: "F32"."""
         return self._file._found(self._name)[0]
 
     def __getitem__(self, index: Index | tuple[Index, ...]) -> T:
-        """Integers, slices of step 1 and one `...`. Raises IndexError, ValueError (another step)."""
+        """Returns a part of the tensor. Takes integers, slices of step 1 and one `...`. Raises IndexError, ValueError
+        (another step)."""
         return self._file._read(self._name, index if isinstance(index, tuple) else (index,))
 
 
 def _box_of(
     index: tuple[Index, ...], shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Offset and shape of the box that `index` asks for, and the shape without the dimensions that an integer takes."""
+    """Returns offset and shape of the box that `index` requests, and the shape without the dimensions that integers
+    remove."""
     if index.count(...) > 1:
         raise IndexError("an index has only one ellipsis")
     if ... in index:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where else the values of a run go, at the user's wish. Each gets the lines of the record, on the record's thread."""
+"""Sends the values of a run to other tools, if the user asks for it. Each sink gets the lines of the record, on the
+record's thread."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _logger = logging.getLogger("millrace")
 
 
 class Sink:
-    """A sink that fails is named once and left out from then on; the training goes on."""
+    """A tool that gets the values. If a sink fails, a warning names it once, and it gets no more values. The training
+    continues."""
 
     name = ""
 
@@ -39,7 +41,7 @@ class Sink:
             return
         try:
             work()
-        except Exception as error:  # whatever another package raises must not end a training
+        except Exception as error:  # an error of another package must not end a training
             self._failed = True
             _logger.warning("no more values go to %s: %s: %s", self.name, type(error).__name__, error)
 
@@ -62,7 +64,7 @@ def _steps(lines: list[str]) -> Iterator[tuple[int, float, dict[str, float]]]:
 
 
 class TensorBoard(Sink):
-    """Event files as TensorBoard reads them: each record is written at once, so a reader never sees a part of one."""
+    """Writes event files for TensorBoard. Each record is written at once, so a reader never sees part of a record."""
 
     name = "tensorboard"
 
@@ -127,7 +129,7 @@ class MLflow(Sink):
         super().__init__()
         self._mlflow = importlib.import_module("mlflow")
         self._mlflow.start_run(run_name=run)
-        with contextlib.suppress(Exception):  # its limits on parameters are no reason not to train
+        with contextlib.suppress(Exception):  # training continues even if mlflow's limits reject the parameters
             self._mlflow.log_params(config)
 
     def put(self, step: int, moment: float, values: dict[str, float]) -> None:

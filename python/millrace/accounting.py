@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long training waited for data, and what limits the loader."""
+"""Measures how long training waited for data, and what limits the loader."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 # Shares of time above which a report names a cause.
-_WAITS = 0.01  # below it, training does not wait for data
-_BUSY = 0.7  # of the threads: above it they are the limit
+_WAITS = 0.01  # below this share, training does not wait for data
+_BUSY = 0.7  # above this share of busy time, the threads are the limit
 
 
 @dataclass(frozen=True)
 class LoaderReport:
-    """What `loader.report()` measured since the first batch. Times of stages are summed over threads."""
+    """The result of `loader.report()`: measurements since the first batch. Times of stages are summed over threads."""
 
-    seconds: float  #: since the first batch was given
-    waited_seconds: float  #: of these, in next()
-    batches: int  #: after the first one
+    seconds: float  #: time since the first batch was returned
+    waited_seconds: float  #: the part of this time in next()
+    batches: int  #: batches after the first batch
     tokens: int
     read_bytes: int
-    read_seconds: float  #: from asking storage until the bytes were there
+    read_seconds: float  #: from the request to storage until the bytes arrived
     decode_seconds: float
     collate_seconds: float
     threads: int
-    cpus: int  #: that this process may use
+    cpus: int  #: CPUs that this process may use
     prefetch_depth: int  #: batches that the loader aims to have ready
-    ready_batches: int  #: that were ready when the last one was taken
+    ready_batches: int  #: batches that were ready when the last batch was taken
     cache_hit_bytes: int
     cache_miss_bytes: int
 
@@ -46,7 +46,7 @@ class LoaderReport:
 
     @property
     def limit(self) -> Literal["training", "decode", "collate", "read"]:
-        """What a step waits for: training itself, the loader's threads, or the storage."""
+        """What a step waits for: training itself, the loader's threads (decode or collate), or the storage (read)."""
         if self.wait_share < _WAITS:
             return "training"
         if self.busy_share < _BUSY:
@@ -55,21 +55,21 @@ class LoaderReport:
 
     @property
     def advice(self) -> str:
-        """What would help; empty when training does not wait."""
+        """A measure that would help; empty if training does not wait."""
         if self.limit == "training":
             return ""
         if self.limit == "read":
             if self.cache_hit_bytes + self.cache_miss_bytes == 0:
                 return "a faster storage, cache=, or more memory_bytes to read further ahead would help"
             return "the cache fills, or is too small; more memory_bytes to read further ahead may help"
-        # The time without waiting is what the threads must keep up with.
+        # The threads must keep up with the time that training takes without waiting.
         needed = math.ceil(self.threads * self.seconds / max(self.seconds - self.waited_seconds, 1e-9))
         if needed <= self.cpus:
             return f"{needed - self.threads or 1} more threads would help (num_threads={max(needed, self.threads + 1)})"
         return f"it needs about {needed} threads, and this process may use {self.cpus} CPUs"
 
     def __str__(self) -> str:
-        """One sentence: "training waited 3.1 % for data; the limit is decode; 4 more threads would help"."""
+        """Returns one sentence: "training waited 3.1 % for data; the limit is decode; 4 more threads would help"."""
         if self.batches == 0:
             return "no batch after the first one yet"
         waited = f"training waited {self.wait_share:.1%} for data".replace("%", " %")
@@ -78,7 +78,7 @@ class LoaderReport:
         return f"{waited}; the limit is {self.limit}; {self.advice}"
 
     def scalars(self, prefix: str = "loader/") -> dict[str, float]:
-        """The numbers by name, as W&B and `mr.Run.log` take them: `wandb.log(report.scalars())`."""
+        """Returns the numbers by name, in the form that W&B and `mr.Run.log` accept: `wandb.log(report.scalars())`."""
         values: dict[str, float] = asdict(self) | {"wait_share": self.wait_share, "busy_share": self.busy_share}
         return {prefix + name: value for name, value in values.items()}
 
@@ -91,7 +91,7 @@ class LoaderReport:
             writer.log(self.scalars(), step=step)
 
     def prometheus(self, labels: Mapping[str, str] | None = None) -> str:
-        """The numbers in Prometheus' text format, such as a node_exporter reads from its textfile folder."""
+        """Returns the numbers in Prometheus' text format, for example for the textfile folder of a node_exporter."""
         shown = ",".join(f'{name}="{_escaped(value)}"' for name, value in sorted((labels or {}).items()))
         lines = []
         for name, value in self.scalars("millrace_loader_").items():
@@ -104,7 +104,7 @@ def _escaped(value: str) -> str:
 
 
 class Clock:
-    """The consumer's side: how long it waited for batches after the first one. For one consumer at a time."""
+    """Measures how long the consumer waited for batches after the first one. For one consumer at a time."""
 
     def __init__(self) -> None:
         self._begun: float | None = None
@@ -113,7 +113,8 @@ class Clock:
         self._batches = 0
 
     def given(self, asked: float, now: float, stats: Mapping[str, float] | None) -> None:
-        """A batch was asked for and given at these times. `stats`: of the reader, at the first batch."""
+        """Records that a batch was requested at `asked` and returned at `now`. `stats`: the reader's, at the first
+        batch."""
         if self._begun is None:
             self._begun, self._before = now, dict(stats or {})
             return

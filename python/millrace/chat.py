@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversations as token ids and a mask of what is learned (docs/chat.md).
+"""Encodes conversations as token ids and a mask of the learned tokens (docs/chat.md).
 
-`ChatTemplate` renders any `chat_template` of a `tokenizer_config.json` with jinja2, as `transformers` does;
-`NamedChatTemplate` is one of the native templates ("chatml", "llama-3", "llama-2") and needs no jinja2. Both give the ids
-and the mask of `apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)`.
+`ChatTemplate` renders any `chat_template` of a `tokenizer_config.json` with jinja2, as `transformers` does.
+`NamedChatTemplate` is one of the native templates ("chatml", "llama-3", "llama-2") and needs no jinja2. Both return the
+ids and the mask of `apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Encoded = tuple[npt.NDArray[np.uint32], npt.NDArray[np.uint8]]
 Span = tuple[int, int]
 
 _GENERATION = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one field, the first is what templates read
+_REASONING = ("reasoning_content", "thinking", "reasoning")  # names of one field; templates read the first name
 _SHARE_GPT_ROLES = {"human": "user", "gpt": "assistant"}
 
 
@@ -42,16 +42,16 @@ class _Template(Protocol):
 
 
 def template_names() -> list[str]:
-    """Names of the native templates."""
+    """Returns the names of the native templates."""
     return _core.chat_template_names()
 
 
 class NamedChatTemplate:
     """A native template: see `template_names()`.
 
-    refuse_control_text: raise ValueError for a message that contains the template's own marks. Otherwise, as in
-        `transformers`, such text becomes the token.
-    last_turn_only: learn the last answer of a conversation only, not every one.
+    refuse_control_text: True: a message that contains the template's own control tokens as text raises ValueError.
+        False: such text becomes the token, as in `transformers`.
+    last_turn_only: True: only the last answer of a conversation is learned, not every answer.
     """
 
     def __init__(self, name: str, *, refuse_control_text: bool = False, last_turn_only: bool = False) -> None:
@@ -59,16 +59,17 @@ class NamedChatTemplate:
             raise ValueError(f"'{name}' is no chat template; there are {', '.join(template_names())}")
         self.name = name
         self._options = (refuse_control_text, last_turn_only)
-        self._native: tuple[_core.Tokenizer, _core.NativeChat] | None = None  # for the tokenizer used last
+        self._native: tuple[_core.Tokenizer, _core.NativeChat] | None = None  # of the tokenizer used last
 
     def encode(self, messages: Sequence[Message], tokenizer: _core.Tokenizer) -> Encoded:
-        """Ids, uint32 [n], and mask, uint8 [n] (1: learned). Raises ValueError naming the message."""
+        """Returns the ids, uint32 [n], and the mask, uint8 [n] (1: learned). Raises ValueError naming the message."""
         return self.encode_with_text(messages, tokenizer)[1]
 
     def encode_with_text(
         self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any
     ) -> tuple[str, Encoded]:
-        """The rendered text, and what `encode` gives. Raises ValueError for variables: native templates have none."""
+        """Returns the rendered text and the result of `encode`. Raises ValueError for variables: native templates have
+        none."""
         if any(value for value in variables.values()):
             raise ValueError(f"{self.name} has no place for {', '.join(sorted(variables))}")
         native = self._native
@@ -80,15 +81,16 @@ class NamedChatTemplate:
 
 
 class ChatTemplate:
-    """A jinja2 chat template with the variables that `transformers` gives it.
+    """A jinja2 chat template with the variables that `transformers` passes to it.
 
-    template: the text. special_tokens: `bos_token`, `eos_token` and so on, as a tokenizer_config.json has them.
-    learned: "markers": what the template has between `{% generation %}` and `{% endgeneration %}`, as in `transformers`.
-        "between": for templates without markers: the text that an assistant message adds behind the generation
-        prompt, up to the last character that is no white space. Raises ValueError for a template that renders the
-        start of a conversation differently when more follows.
-    last_turn_only: learn the last answer of a conversation only, not every one. A message with a "weight" of 0 is not
-        learned either. Both need a template that marks each message of the assistant once, or "between".
+    template: the text of the template.
+    special_tokens: `bos_token`, `eos_token` and so on, as in a tokenizer_config.json.
+    learned: the text that is learned. "markers": the text between `{% generation %}` and `{% endgeneration %}` in the
+        template, as in `transformers`. "between": for templates without markers: the text that an assistant message
+        adds after the generation prompt, up to the last character that is not white space. Raises ValueError for a
+        template that renders the start of a conversation differently when more messages follow.
+    last_turn_only: True: only the last answer of a conversation is learned, not every answer. A message with a "weight"
+        of 0 is never learned. Both need a template that marks each assistant message exactly once, or "between".
 
     Thread-safe.
     """
@@ -117,11 +119,15 @@ class ChatTemplate:
         learned: Literal["markers", "between"] = "markers",
         last_turn_only: bool = False,
     ) -> ChatTemplate:
-        """From a tokenizer_config.json (a path, its folder, or its content).
+        """Makes a template from a tokenizer_config.json (its path, its folder, or its content).
 
-        Files beside it count as they do in `transformers`: a chat_template.jinja (and additional_chat_templates/) wins
-        over the file's own, a special_tokens_map.json over its tokens when it has no `added_tokens_decoder`.
-        name: which of several templates; None: "default". Raises FileNotFoundError, ValueError.
+        Files in the same folder are used as in `transformers`: a chat_template.jinja (and additional_chat_templates/)
+        overrides the template in the file, and a special_tokens_map.json overrides the tokens in the file if the file
+        has no `added_tokens_decoder`.
+
+        name: the template to use if there are several; None: "default".
+
+        Raises FileNotFoundError, ValueError.
         """
         templates: dict[str, str] = {}
         if isinstance(config, Mapping):
@@ -146,14 +152,15 @@ class ChatTemplate:
 
     @property
     def has_markers(self) -> bool:
-        """Whether the template marks learned text by `{% generation %}`."""
+        """Whether the template marks learned text with `{% generation %}`."""
         return _GENERATION.search(self.template) is not None
 
     def render(self, messages: Sequence[Message], **variables: Any) -> tuple[str, list[Span]]:
-        """The text, and what is learned of it as [begin, end) in characters.
+        """Returns the rendered text, and the learned parts of it as [begin, end) in characters.
 
-        variables: `tools`, `documents`, and others that the template reads. Raises ValueError: what the template
-        raises, or no messages.
+        variables: `tools`, `documents`, and others that the template reads.
+
+        Raises ValueError if the template raises an error or there are no messages.
         """
         if not messages:
             raise ValueError("a conversation needs a message")
@@ -163,7 +170,7 @@ class ChatTemplate:
         return text, self._kept(spans, messages)
 
     def _kept(self, spans: list[Span], messages: Sequence[Message]) -> list[Span]:
-        """Of the spans, those that are to be learned."""
+        """Returns the spans that are learned."""
         weights = [message.get("weight") for message in messages if message.get("role") == "assistant"]
         for weight in weights:
             if weight not in (None, 0, 1):
@@ -183,13 +190,13 @@ class ChatTemplate:
         ]
 
     def encode(self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any) -> Encoded:
-        """Ids, uint32 [n], and mask, uint8 [n] (1: learned). Raises what `render` raises."""
+        """Returns the ids, uint32 [n], and the mask, uint8 [n] (1: learned). Raises the same errors as `render`."""
         return self.encode_with_text(messages, tokenizer, **variables)[1]
 
     def encode_with_text(
         self, messages: Sequence[Message], tokenizer: _core.Tokenizer, **variables: Any
     ) -> tuple[str, Encoded]:
-        """The rendered text, and what `encode` gives."""
+        """Returns the rendered text and the result of `encode`."""
         text, spans = self.render(messages, **variables)
         if self.learned == "markers" and not self.has_markers:
             warnings.warn(
@@ -232,16 +239,18 @@ class ChatTemplate:
 
 
 class PreferencePairs:
-    """Batches of preference pairs, for DPO and its like: a `map_batch` of SampleLoader over rows with a prompt, a chosen
-    and a rejected answer.
+    """Makes batches of preference pairs, for DPO and similar methods. It is a `map_batch` function of SampleLoader, for
+    rows with a prompt, a chosen answer and a rejected answer.
 
         pairs = mr.chat.PreferencePairs(template, tokenizer, max_length=1024)
         mr.SampleLoader("pairs.jsonl", batch_size=8, map_batch=pairs)
 
-    Answers are messages (a list whose last one is the assistant's; with the prompt's messages in front of them, or with
-    their own and no prompt) or, with `template` None, texts behind the prompt's text, each ended by `eos_id`. Gives
-    chosen_input_ids, chosen_attention_mask and chosen_labels, int64 [rows, longest], and the same of rejected; labels are
-    -100 but on the last answer. Rows longer than `max_length` lose their end.
+    With a template, an answer is a list of messages whose last message is the assistant's. The messages of the prompt
+    come before it; without a prompt, the list has the whole conversation. A text counts as one message. With `template`
+    None, prompt and answer are texts: the answer follows the prompt, and `eos_id` ends it.
+
+    Returns chosen_input_ids, chosen_attention_mask and chosen_labels, int64 [rows, longest], and the same three for
+    rejected. Labels are -100 except on the last answer. Rows longer than `max_length` are cut at the end.
     """
 
     def __init__(
@@ -266,7 +275,7 @@ class PreferencePairs:
         self._names = (prompt, chosen, rejected)
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Raises ValueError naming the row."""
+        """Returns the batch of pairs. Raises ValueError naming the row."""
         prompt, *sides = self._names
         pairs: dict[str, Any] = {"__key__": batch["__key__"]}
         prompts = batch.get(prompt) or [None] * len(batch["__key__"])
@@ -292,7 +301,7 @@ class PreferencePairs:
         if not messages or messages[-1].get("role") != "assistant":
             raise ValueError("the last message is not the assistant's")
         encoded, mask = self._template.encode_with_text(messages, self._tokenizer)[1]
-        # Earlier answers belong to the prompt: what both sides share teaches nothing.
+        # Earlier answers belong to the prompt: both sides share them, so there is nothing to learn from them.
         learned = np.flatnonzero(mask)
         if not len(learned):
             raise ValueError("the template marks nothing as the assistant's")
@@ -315,7 +324,7 @@ class PreferencePairs:
 
 
 def _turns(value: Any, role: str) -> list[Message]:
-    """Messages; a text is one of `role`."""
+    """Returns messages; a text becomes one message of `role`."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -340,15 +349,16 @@ def write_chat_shards(
     """Writes jsonl conversations as shards with a loss_mask.npy, for templates that `millrace prepare` lacks.
 
     Args:
-        inputs: jsonl files, a conversation a line: a list of messages in `field`, or, when that is missing, in
-            "conversations" (ShareGPT's from and value), or "prompt" and "completion", each a list of messages or a text.
-            Of a prompt nothing is learned. A list in "tools", or its JSON as a text, is handed to the template.
-        template: None: prompts and completions are texts that follow each other, as a base model sees them; `eos`
-            ends a completion that does not end with it.
+        inputs: jsonl files with one conversation per line. A conversation is a list of messages in `field` or, if that
+            is missing, in "conversations" (ShareGPT's from and value), or it is "prompt" and "completion", each a list
+            of messages or a text. Prompts are not learned. A list in "tools", or its JSON as a text, is passed to the
+            template.
+        template: the template to render with. None: prompts and completions are texts that follow each other, as a base
+            model sees them. `eos` is added to a completion that does not end with it.
         out: an empty folder (a path or URL) for the shards. An existing shard is never replaced.
-        task: (i, n): take the inputs i, i + n, ... of the sorted list, so that n processes share the work.
-        shard_bytes: a new shard begins at this size; a shard is built in memory.
-        text: write the rendered text beside ids and mask.
+        task: (i, n): uses the inputs i, i + n, ... of the sorted list, so that n processes share the work.
+        shard_bytes: a new shard begins at this size. Each shard is built in memory.
+        text: True: also writes the rendered text, next to the ids and the mask.
     Returns: a dict: documents, tokens, learned_tokens, shards (their names).
     Raises: ValueError naming file and line, FileExistsError, OSError. A line without learned text is an error.
     """
@@ -408,7 +418,8 @@ def _records(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _tools_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's variables. Datasets have lists of tools as JSON texts, too, since each tool has other fields."""
+    """Returns the template's variables. Some datasets have lists of tools as JSON texts, since each tool has different
+    fields."""
     tools = record.get("tools")
     if isinstance(tools, str) and tools:
         try:
@@ -421,7 +432,7 @@ def _tools_of(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encode_pair(record: Mapping[str, Any], tokenizer: _core.Tokenizer, eos: str) -> tuple[str, Encoded]:
-    """A prompt and what follows it, tokenised as one text. The mask begins behind as many ids as the prompt alone has."""
+    """Encodes a prompt and its completion as one text. The mask begins after as many ids as the prompt alone has."""
     prompt, completion = record.get("prompt"), record.get("completion")
     if not isinstance(prompt, str) or not isinstance(completion, str):
         raise ValueError("without a template, 'prompt' and 'completion' are texts")
@@ -466,7 +477,7 @@ def _messages_of(record: Mapping[str, Any], field: str) -> list[Message]:
 
 
 def _checked(ids: npt.NDArray[np.uint32], mask: npt.NDArray[np.uint8], lost: int, overrun: int) -> Encoded:
-    """Warns where `transformers` loses turns silently."""
+    """Returns the ids and the mask. Warns about turns that `transformers` loses silently."""
     if lost:
         warnings.warn(
             f"{lost} turns of a conversation are not learned: no token stands for the first character of one, so "
@@ -482,7 +493,7 @@ def _checked(ids: npt.NDArray[np.uint32], mask: npt.NDArray[np.uint8], lost: int
 
 
 def _in_bytes(text: str, spans: Sequence[Span]) -> list[Span]:
-    """(begin, end) in characters as (first byte, first byte of the last character)."""
+    """Converts spans (begin, end) in characters to (first byte, first byte of the last character)."""
     if any(end < 1 for _, end in spans):
         raise ValueError("the template has an empty {% generation %} block before any text")
     if text.isascii():
@@ -528,7 +539,8 @@ def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    """A message as templates see it: without empty keys, and with reasoning under the name that templates read."""
+    """Returns a message as templates see it: without empty keys, and with reasoning under the name that templates
+    read."""
     if not isinstance(message, Mapping):
         raise ValueError(f"a message is a dict, not {type(message).__name__}")
     plain = {key: value for key, value in message.items() if value is not None}
@@ -537,7 +549,7 @@ def _plain(message: Message) -> dict[str, Any]:
 
 
 class _Progress:
-    """A rendering under way: the text so far, and its marked spans."""
+    """A rendering in progress: the text so far, and its marked spans."""
 
     def __init__(self) -> None:
         self.blocks: list[str] = []
@@ -565,7 +577,8 @@ def _compile(template: str) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _environment() -> Any:
-    """jinja2 with the settings of `transformers`. Templates come from strangers, so they run in a sandbox."""
+    """Returns a jinja2 environment with the settings of `transformers`. It is a sandbox, because templates come from
+    strangers."""
     try:
         import jinja2
         import jinja2.ext
@@ -609,7 +622,7 @@ def _environment() -> Any:
                 raise jinja2.exceptions.SecurityError(f"a namespace has no {name!r}")
 
     class Dict:
-        """`dict` without the type behind it."""
+        """Provides `dict` without access to the type."""
 
         def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
             return dict(*args, **kwargs)

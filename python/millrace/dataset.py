@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of shards by number."""
+"""Reads samples of shards by number."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _open = plain(_core.DatasetReader.__init__, "Dataset")
 class Dataset(Sequence[Sample]):
     """Random access to the samples of shards: `mr.Dataset("shards")[17]`.
 
-    A sample is a dict: '__key__' (str) and each field's bytes by its name ('token_ids.npy', 'text.txt'). The numbers
-    follow the shards, and in each the order of the file, whatever a loader's seed is. Each read is one range of a shard,
-    verified against its index. It fits a map-style torch Dataset; training at speed and resuming is `mr.Loader`, which
-    has no numbers.
+    A sample is a dict: '__key__' (str) and the bytes of each field by the field's name ('token_ids.npy', 'text.txt').
+    The numbers follow the order of the shards, and within a shard the order of the file. A loader's seed does not
+    change them. Each read fetches one range of a shard and verifies it against the shard's index. Dataset works as a
+    map-style torch Dataset. For fast training and for resuming, use `mr.Loader`, which has no sample numbers.
 
     shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these. A tar without an index is
-        read once, when the dataset is opened, to make one in memory.
-    ids_field: the field that ids() reads; empty: what the shards say.
-    cache: a folder on this node; what is read from elsewhere is kept there and shared by all processes (docs/loader.md).
-    cache_bytes: its cap, such as "500GB"; 0: half of the disk.
+        read once, when the dataset is opened, to make an index in memory.
+    ids_field: the field that ids() reads; empty: the field that the shards name.
+    cache: a folder on this node that keeps data read from other places. All processes share it (docs/loader.md).
+    cache_bytes: the largest size of the cache, such as "500GB"; 0: half of the disk.
 
     Thread-safe. Pickled and forked copies open the shards again. Raises FileNotFoundError, ValueError, CorruptionError.
     """
@@ -57,13 +57,15 @@ class Dataset(Sequence[Sample]):
     @overload
     def __getitem__(self, number: slice) -> list[Sample]: ...
     def __getitem__(self, number: SupportsIndex | slice) -> Sample | list[Sample]:
-        """A sample, or a list of those of a slice. Raises IndexError, CorruptionError (naming shard and sample)."""
+        """Returns a sample or, for a slice, a list of samples. Raises IndexError, CorruptionError (naming shard and
+        sample)."""
         if isinstance(number, slice):
             return [self._here().read(i) for i in range(len(self))[number]]
         return self._here().read(self._number(number))
 
     def ids(self, number: SupportsIndex) -> npt.NDArray[np.uint32]:
-        """The token ids of a sample, [tokens]. Raises IndexError, CorruptionError, NotImplementedError (no ids)."""
+        """Returns the token ids of a sample, [tokens]. Raises IndexError, CorruptionError, NotImplementedError (no
+        ids)."""
         return self._here().read_ids(self._number(number))
 
     def _number(self, number: SupportsIndex) -> int:
@@ -73,7 +75,7 @@ class Dataset(Sequence[Sample]):
         return asked % size
 
     def _here(self) -> _core.DatasetReader:
-        if self._process != os.getpid():  # the threads of a parent are not here
+        if self._process != os.getpid():  # a forked child does not have the parent's threads
             reader = _core.DatasetReader.__new__(_core.DatasetReader)
             _open(reader, *self._arguments)
             self._reader = reader

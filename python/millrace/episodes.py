@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Episodes of robots as arrays: CSV files converted, packed or NPZ files mapped.
+"""Episodes of robots as arrays: converts CSV files, and maps packed files or NPZ files.
 
     millrace.episodes.convert("data/episodes", to="packed")
     episodes = millrace.episodes.open("data/episodes")
@@ -9,7 +9,7 @@
     frames = millrace.episodes.Dataset("data/episodes", columns={"action": ["a*"]}, windows={"action": range(16)})
     frames.batch([7, 300])["action"]   # float32 [2, 16, actions]
 
-Arrays of the first three are the memory of the mapped file and read-only: copy what you change.
+The arrays of `episodes` are the memory of the mapped file. They are read-only: copy an array to change it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which fields of samples are read, and how each is decoded: `mr.image(size=224)`, `mr.text()`, ..."""
+"""Defines which fields of samples are read, and how each is decoded: `mr.image(size=224)`, `mr.text()`, ..."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from millrace import _core
 
 Rule = Literal["stack", "pad", "list"]
 
-#: Suffix that a padded field's name gets for the array of its row lengths.
+#: The row lengths of a padded field are in an array with the field's name and this suffix.
 LENGTHS = "_lengths"
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a batch. Made by image(), array(), raw(), text(), tokens(), integer(), json(), msgpack(), npz() and
-    blob(); all of them take these:
+    """One field of a batch. image(), array(), raw(), text(), tokens(), integer(), json(), msgpack(), npz() and blob()
+    make it. All of them take these arguments:
 
     of: names of the sample's fields to read, such as "jpg;jpeg;png"; the first one present is used. None: the name that
         SampleLoader gives the field.
-    optional: True: a sample may lack it; a batch then has a list, with None in the gaps. False: such a sample is
-        damaged.
+    optional: True: a sample may lack the field; a batch then has a list, with None for the missing values. False: a
+        sample without the field counts as damaged.
     """
 
     kind: str
     of: str | None = None
     optional: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
-    parse: Callable[[Any], Any] | None = None  #: what Python makes of the bytes, or of a text
+    parse: Callable[[Any], Any] | None = None  #: the Python function that converts the bytes or the text
 
     def _spec(self, name: str) -> dict[str, Any]:
         parts = [part.strip().lstrip(".") for part in (self.of or name).split(";")]
-        # Names of columns may have any case; fields of tars are lower case.
+        # Names of columns may be in any case; fields of tars are in lower case.
         sources = list(dict.fromkeys(name for part in parts for name in (part, part.lower())))
         return {"name": name, "sources": sources, "kind": self.kind, "required": not self.optional, **self.options}
 
@@ -57,14 +57,15 @@ def image(
     batch: Literal["stack", "list"] | None = None,
     optional: bool = False,
 ) -> Field:
-    """A JPEG, PNG or WebP as pixels: [height, width, 3], [height, width] where mode is 'gray'.
+    """Decodes a JPEG, PNG or WebP to pixels: [height, width, 3], or [height, width] if mode is 'gray'.
 
     size: (height, width), or one number for both; None: the stored size, and a batch is a list.
-    fit: how a picture of another shape gets the size: 'crop' takes the largest part in the middle (Pillow's
-        ImageOps.fit), 'stretch' all of it, 'pad' all of it with black beside it. Bilinear, as Pillow resizes.
+    fit: how a picture with another aspect ratio is fitted to the size: 'crop' takes the largest part in the middle
+        (Pillow's ImageOps.fit), 'stretch' takes the whole picture, 'pad' takes the whole picture and adds black
+        borders. Resizing is bilinear, as in Pillow.
     dtype: 'float32' has values from 0 to 1.
-    reduced: decodes a JPEG at a half, a quarter or an eighth of its size where that is still enough: faster, with
-        slightly different pixels.
+    reduced: True: decodes a JPEG at a half, a quarter or an eighth of its size if that is still enough. This is faster,
+        but the pixels differ slightly.
     """
     height, width = (size, size) if isinstance(size, int) else size or (0, 0)
     if size is not None and (height < 1 or width < 1):
@@ -86,10 +87,11 @@ def array(
     length: int | None = None,
     optional: bool = False,
 ) -> Field:
-    """A .npy array of any dtype of a fixed size and any shape.
+    """Reads a .npy array of any shape, and of any dtype with a fixed size.
 
-    batch: 'stack' (all of one shape), 'pad' (the first dimension padded with `pad_value` to the longest of the batch, or
-        to `length`, and longer ones cut; the lengths are in the batch as NAME_lengths) or 'list'.
+    batch: 'stack' (all arrays must have one shape), 'pad' or 'list'. 'pad' pads the first dimension with `pad_value` to
+        the longest array of the batch, or to `length`, and cuts longer arrays; the lengths are in the batch as
+        NAME_lengths.
     """
     return Field("npy", of, optional, {"batch": batch, "pad_value": float(pad_value), "length": length or 0})
 
@@ -104,7 +106,7 @@ def raw(
     length: int | None = None,
     optional: bool = False,
 ) -> Field:
-    """Bytes that are an array of this dtype and shape, in C order; one side may be -1. `batch` as in array()."""
+    """Reads bytes as an array of this dtype and shape, in C order. One dimension may be -1. `batch`: as in array()."""
     options = {
         "dtype": np.dtype(dtype).str, "shape": list(shape), "batch": batch, "pad_value": float(pad_value),
         "length": length or 0,
@@ -113,7 +115,7 @@ def raw(
 
 
 def text(of: str | None = None, *, optional: bool = False) -> Field:
-    """UTF-8 as str."""
+    """Decodes UTF-8 to str."""
     return Field("text", of, optional)
 
 
@@ -127,10 +129,10 @@ def tokens(
     batch: Literal["pad", "list"] = "pad",
     optional: bool = False,
 ) -> Field:
-    """UTF-8 as token ids, int64, tokenised when it is read: [rows, longest], or [rows, length], padded with `pad_id` and
-    cut. The lengths are in the batch as NAME_lengths.
+    """Tokenises UTF-8 text when it is read. A batch has the token ids, int64 [rows, longest], or [rows, length] with
+    longer rows cut. Shorter rows are padded with `pad_id`. The lengths are in the batch as NAME_lengths.
 
-    special_tokens: add those that the tokenizer puts before and after a text.
+    special_tokens: True: adds the special tokens that the tokenizer puts before and after a text.
     """
     if not isinstance(tokenizer, _core.Tokenizer):
         tokenizer = _core.Tokenizer.from_file(os.fspath(tokenizer))
@@ -142,27 +144,27 @@ def tokens(
 
 
 def integer(of: str | None = None, *, optional: bool = False) -> Field:
-    """Decimal digits, such as a class: int64 [rows]."""
+    """Reads decimal digits, such as a class: int64 [rows]."""
     return Field("integer", of, optional)
 
 
 def blob(of: str | None = None, *, optional: bool = False, parse: Callable[[bytes], Any] | None = None) -> Field:
-    """Bytes as they are, or what `parse` makes of them. A batch has a list."""
+    """Returns the bytes unchanged, or the result of `parse` for them. A batch has a list."""
     return Field("bytes", of, optional, parse=parse)
 
 
 def json(of: str | None = None, *, optional: bool = False) -> Field:
-    """JSON as Python objects, in a list."""
+    """Parses JSON to Python objects. A batch has a list."""
     return Field("json", of, optional, parse=_json.loads)
 
 
 def msgpack(of: str | None = None, *, optional: bool = False) -> Field:
-    """MessagePack as Python objects, in a list. Needs the package msgpack."""
+    """Parses MessagePack to Python objects. A batch has a list. Needs the package msgpack."""
     return blob(of, optional=optional, parse=_parse_msgpack)
 
 
 def npz(of: str | None = None, *, optional: bool = False) -> Field:
-    """A .npz as a dict of arrays, in a list."""
+    """Reads a .npz as a dict of arrays. A batch has a list."""
     return Field("npz", of, optional, parse=_parse_npz)
 
 
@@ -193,19 +195,19 @@ _BY_EXTENSION: dict[str, Callable[[], Field]] = {
 
 
 def _extension(name: str) -> str:
-    """The extension in a field's name: "json" of "meta.json" and of "meta.json.gz"."""
+    """Returns the extension in a field's name: "json" for "meta.json" and for "meta.json.gz"."""
     return name.lower().removesuffix(".gz").rpartition(".")[2]
 
 
 def parser_of(name: str) -> Callable[[Any], Any] | None:
-    """The parser of a field for which no Field was given."""
+    """Returns the parser of a field for which no Field was given."""
     by_extension = _BY_EXTENSION.get(_extension(name))
     return None if by_extension is None else by_extension().parse
 
 
 def field_of(name: str, of: str | None = None) -> Field:
-    """A field by the extension of its name, or of the first that it is read from. Pickles stay bytes: unpickling runs
-    code."""
+    """Returns a Field by the extension of its name, or of the first name that it is read from. Pickles stay bytes,
+    because unpickling runs code."""
     return replace(_BY_EXTENSION.get(_extension((of or name).split(";")[0]), blob)(), of=of)
 
 
@@ -213,12 +215,12 @@ def _plain(name: str, of: str | None = None) -> Field:
     return blob(of)
 
 
-#: How fields are given: names, whose extensions say what they are, or a Field for each.
+#: The argument `fields`: names, whose extensions say how they are decoded, or a Field for each name.
 Fields = Sequence[str] | Mapping[str, "Field | str | EllipsisType | None"]
 
 
 def resolve_fields(fields: Fields | None, by_extension: bool = True) -> dict[str, Field]:
-    """The Field of each requested name. Without `by_extension`, a name without a Field is decoded by its bytes.
+    """Returns the Field of each requested name. Without `by_extension`, a name without a Field is decoded by its bytes.
     Raises TypeError."""
     plain = field_of if by_extension else _plain
     if fields is None:

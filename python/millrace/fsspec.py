@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Millrace's storages for fsspec's users: pandas, pyarrow, datasets, dask.
+"""Makes Millrace's storages available to users of fsspec: pandas, pyarrow, datasets, dask.
 
 Importing this module registers the protocol "millrace". An installed package registers it by an entry point. Paths are
-Millrace's own URLs, with or without the protocol in front: `fsspec.filesystem("millrace").open("s3://bucket/key")`,
+Millrace's own URLs, with or without the protocol in front: `fsspec.filesystem("millrace").open("s3://bucket/key")` or
 `pandas.read_parquet("millrace://s3://bucket/table.parquet")`.
 """
 
@@ -29,14 +29,15 @@ from millrace.results import ListEntry
 
 
 def _directory(path: str) -> str | None:
-    """The path of a file system that a name without our protocol means; None: it is on a service."""
+    """Returns the file system path of a name without Millrace's protocol; None: the name is on a service."""
     if path.startswith("file://"):
         return path.removeprefix("file://")
     return None if "://" in path else path
 
 
 class MillraceFileSystem(AbstractFileSystem):
-    """See the module. A write is whole or invisible. Deletions and copies are those of the verbs."""
+    """A file system of fsspec for Millrace's storages. A write is complete or invisible. Deletions and copies are those
+    of the command line."""
 
     protocol = "millrace"
     cachable = True
@@ -106,7 +107,7 @@ class MillraceFileSystem(AbstractFileSystem):
         """Opens an object as a file.
 
         Args:
-            mode: "rb", "wb", "xb" (only where there is nothing yet), or those of text.
+            mode: "rb", "wb", "xb" (only if there is no object yet), or the same modes for text.
         Raises: FileNotFoundError, FileExistsError ("xb"), NotImplementedError (another mode).
         """
         if "w" not in mode and "x" not in mode:
@@ -169,8 +170,8 @@ class MillraceFileSystem(AbstractFileSystem):
         return content
 
     def cp_file(self, path1, path2, **_):
-        """Copies one object to exactly that name. Of a folder, makes only the folder (fsspec's `copy` names what is in
-        it)."""
+        """Copies one object to exactly that name. For a folder, makes only the folder (fsspec's `copy` names the
+        objects in it)."""
         path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
         folder = _directory(path2)
         if folder is not None and os.path.isdir(folder) and not self.isdir(path1):
@@ -186,7 +187,8 @@ class MillraceFileSystem(AbstractFileSystem):
         _core.rm(self._strip_protocol(path))
 
     def rm(self, path, recursive=False, maxdepth=None):
-        """Removes objects, and with `recursive` folders with all that is in them, also directories of a file system."""
+        """Removes objects. With `recursive`, also removes folders with all their content, including directories of a
+        file system."""
         for each in path if isinstance(path, list) else [path]:
             name = self._strip_protocol(each)
             if has_magic(name) and not self.exists(name):
@@ -197,7 +199,7 @@ class MillraceFileSystem(AbstractFileSystem):
             if not recursive or not is_directory:
                 _core.rm(name, recursive=recursive)
                 continue
-            with contextlib.suppress(FileNotFoundError):  # there are only directories
+            with contextlib.suppress(FileNotFoundError):  # the folder has only directories
                 _core.rm(name, recursive=True)
             for inner, _, _ in os.walk(folder, topdown=False):
                 os.rmdir(inner)
@@ -206,19 +208,19 @@ class MillraceFileSystem(AbstractFileSystem):
         raise NotImplementedError("storages keep no time of creation")
 
     def mkdir(self, path, create_parents=True, **_):
-        """Makes a directory of a file system. Elsewhere folders appear with their content, and it has no effect."""
+        """Makes a directory of a file system. On other storages it has no effect: folders appear with their content."""
         folder = _directory(self._strip_protocol(path))
         if folder is not None:
             (os.makedirs if create_parents else os.mkdir)(folder)
 
     def makedirs(self, path, exist_ok=False):
-        """As `mkdir`, with what lies above it."""
+        """Makes a directory as `mkdir` does, with its parent directories."""
         folder = _directory(self._strip_protocol(path))
         if folder is not None:
             os.makedirs(folder, exist_ok=exist_ok)
 
     def rmdir(self, path):
-        """Removes an empty directory of a file system. Elsewhere it has no effect."""
+        """Removes an empty directory of a file system. On other storages it has no effect."""
         folder = _directory(self._strip_protocol(path))
         if folder is not None:
             os.rmdir(folder)
@@ -227,7 +229,8 @@ class MillraceFileSystem(AbstractFileSystem):
 def use_for_s3() -> None:
     """Makes Millrace serve all `s3://` paths of this process that go through fsspec.
 
-    `datasets` needs it: it takes the names that a file system lists for URLs of the protocol in front of them.
+    `datasets` needs this: it puts the protocol in front of the names that a file system lists, and uses the result as
+    URLs.
     """
     fsspec.register_implementation("s3", MillraceFileSystem, clobber=True)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects as Python files. `millrace.open` is the name to use."""
+"""Opens objects as Python files. `millrace.open` is the name to use."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ BUFFER_BYTES = 256 << 10
 
 
 class ObjectFile(io.RawIOBase):
-    """An object of any storage, read-only and seekable. It is pinned to the version that was opened: when the object
-    changes, a read raises `millrace.CorruptionError` instead of mixing two contents. A pickle holds its URL and
-    position, not its content."""
+    """An object of any storage as a read-only, seekable file. It is pinned to the version that was opened: if the
+    object changes, a read raises `millrace.CorruptionError` instead of mixing two contents. A pickle has the URL and
+    the position, not the content."""
 
     def __init__(self, url: str, *, reader: _core.ObjectReader | None = None):
-        """reader: of this object, open already; the position is the file's own."""
+        """Opens the object. reader: a reader of this object that is already open. The file has its own position."""
         super().__init__()
         self._reader = _core.ObjectReader(url) if reader is None else reader
         self._position = 0
@@ -32,7 +32,7 @@ class ObjectFile(io.RawIOBase):
 
     @property
     def version(self) -> str:
-        """The storage's version of this content: equal versions of one name are equal bytes."""
+        """The storage's version of this content. Equal versions of one name mean equal bytes."""
         return self._reader.version
 
     def _check(self) -> None:
@@ -78,13 +78,13 @@ class ObjectFile(io.RawIOBase):
         return self.read()
 
     def read_ranges(self, offsets: Sequence[int], sizes: Sequence[int]) -> list[bytes]:
-        """Reads many ranges at once and returns after the last. For random reads this costs a fraction of a `seek`
-        and a `read` each. The position stays; threads may share the file.
+        """Reads many ranges at once and returns after the last one. For random reads, this takes a fraction of the time
+        of a `seek` and a `read` per range. The position does not change. Threads may share the file.
 
         Args:
-            offsets, sizes: in bytes; each range is inside the object.
-        Returns: the content of each range, in their order.
-        Raises: ValueError (a range that is not inside), millrace.CorruptionError (the object changed), ConnectionError.
+            offsets, sizes: in bytes; each range must be inside the object.
+        Returns: the content of each range, in the order of the ranges.
+        Raises: ValueError (a range outside the object), millrace.CorruptionError (the object changed), ConnectionError.
         """
         self._check()
         return self._reader.read_ranges(offsets, sizes)
@@ -117,7 +117,7 @@ def open(url: str | os.PathLike[str], mode: str = "rb", *, buffering: int = BUFF
         url: a path or URL.
         mode: "rb", or "r" for text.
         buffering: bytes of the buffer; 0: none ("rb" only; returns an ObjectFile).
-        encoding: of text.
+        encoding: the encoding of text.
     Raises: FileNotFoundError, PermissionError, ValueError (a folder, another mode).
     """
     if mode not in ("rb", "r", "rt"):

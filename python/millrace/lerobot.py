@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Robot datasets of LeRobot and GR00T: read for training, downloaded, converted, split, merged, compared, and without
-some of their episodes.
+"""Robot datasets of LeRobot and GR00T: reads them for training, downloads, converts, splits, merges and compares them,
+and deletes episodes.
 
     frames = millrace.lerobot.Dataset("so101", delta_timestamps={"action": [0, 1 / 30, 2 / 30]})
     frames[7]["action"]                                     # float32 [3, 6]
@@ -12,7 +12,7 @@ some of their episodes.
     millrace.lerobot.delete("so101", "so101-clean", [3, 7, 8])
     millrace.lerobot.diff("so101", "so101-v3", frames=True)["differences"]
 
-The sources are only read. Frames stay equal bit by bit wherever packets can be copied.
+These functions never change their sources. Frames stay equal bit by bit wherever packets can be copied.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from millrace._robot import Dataset
 from millrace._robot_groot import GrootDataset
 from millrace._robot_loader import Loader, QuarantinedFrame, Source
 
-if not _typing.TYPE_CHECKING:  # checkers have these signatures from _core.pyi
+if not _typing.TYPE_CHECKING:  # type checkers get these signatures from _core.pyi
     convert = _plain(convert, "convert")
     delete = _plain(delete, "delete")
     diff = _plain(diff, "diff")

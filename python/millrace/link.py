@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Links from Python: what they did, the barrier, released files. `millrace link add` and `run` make and run them.
+"""Controls links from Python: their status, the barrier, and released files. The command `millrace link` makes (`add`)
+and runs (`run`) links.
 
 millrace.link.wait("/fsx/run1/step-1000", timeout=600)     # proven to be in the bucket
 millrace.link.status("/fsx/run1")["behind_s"]              # for how long the oldest known change waits

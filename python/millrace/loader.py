@@ -32,9 +32,9 @@ StrPath = str | os.PathLike[str]
 Batch = dict[str, npt.NDArray[Any]]
 #: The result of state_dict(): JSON.
 State = dict[str, Any]
-#: What the next `for` does, for a worker process: the pass to begin (None: continue), and how often the loader moved.
+#: What a worker process does at its next `for`: the pass to begin (None: continue), and how often the loader moved.
 NextStart = tuple[int | None, int]
-#: The key under which a batch carries the state behind it (`carry_state`): int64 [2].
+#: The key under which a batch carries the state after it (`carry_state`): int64 [2].
 STATE_KEY = "loader_state"
 
 #: Whether, and how, the samples of an epoch are shuffled.
@@ -47,30 +47,30 @@ _logger = logging.getLogger("millrace")
 
 
 class SamplePart(NamedTuple):
-    """Tokens [begin, end) of a sample in a row: `mr.Dataset(part.shard)[part.sample]`."""
+    """Tokens [begin, end) of one sample, as part of a row. The sample is `mr.Dataset(part.shard)[part.sample]`."""
 
-    source: int  #: the number of its dataset in a mixture, else 0
-    shard: str  #: its file or URL
-    sample: int  #: its number in the shard
+    source: int  #: the number of the sample's dataset in a mixture, else 0
+    shard: str  #: the file or URL of the shard
+    sample: int  #: the number of the sample in the shard
     begin: int
     end: int
-    replaces: str = ""  #: why the row that was to be read here was quarantined; empty: this is that row
+    replaces: str = ""  #: why the original row was quarantined and replaced by this row; empty: not replaced
 
 
 class QuarantinedRow(NamedTuple):
-    """A damaged row whose place another one took."""
+    """A damaged row that another row replaced."""
 
-    source: int  #: the number of its dataset in a mixture, else 0
-    epoch: int  #: of that dataset's order
-    reason: str  #: names the shard, and the sample where it is known
+    source: int  #: the number of the row's dataset in a mixture, else 0
+    epoch: int  #: the epoch of that dataset
+    reason: str  #: names the shard, and the sample if it is known
 
 
 class QuarantinedShard(NamedTuple):
-    """A damaged tar without an index, of which the samples before the damage are read."""
+    """A damaged tar without an index. The samples before the damage are read."""
 
-    source: int  #: the number of its dataset in a mixture, else 0
-    shard: str  #: its file or URL
-    samples: int  #: that are read; 0: none of it can be
+    source: int  #: the number of the tar's dataset in a mixture, else 0
+    shard: str  #: the file or URL of the tar
+    samples: int  #: how many samples are read; 0: none can be read
     reason: str  #: names the shard and the place of the damage
 
 
@@ -78,9 +78,9 @@ class QuarantinedShard(NamedTuple):
 class Source:
     """One dataset of a mixture: `mr.Loader([mr.Source("web", weight=3), mr.Source("code", weight=1)], ...)`.
 
-    shards: as Loader, or SampleLoader, takes them.
-    weight: its share of the rows; only the ratios of the weights count, and 0 pauses a dataset.
-    ids_field: the field of the token ids; empty: what the shards say.
+    shards: the same types as Loader or SampleLoader accepts.
+    weight: the dataset's share of the rows. Only the ratios of the weights count. 0 pauses the dataset.
+    ids_field: the field of the token ids; empty: the field that the shards name.
     """
 
     shards: StrPath | Sequence[StrPath] | SampleSource
@@ -100,7 +100,7 @@ open_loaders: weakref.WeakSet[PassIterator[Any]] = weakref.WeakSet()
 
 
 def _refuse_in_workers(kind: str) -> None:
-    """Raises in one of several workers of torch's DataLoader, where each would give every batch."""
+    """Raises RuntimeError in a torch DataLoader with several workers, where each worker would return every batch."""
     data = sys.modules.get("torch.utils.data")  # every worker has imported it
     info = None if data is None else data.get_worker_info()
     if info is None or info.num_workers < 2:
@@ -113,11 +113,11 @@ def _refuse_in_workers(kind: str) -> None:
 
 
 class BatchIterator(Iterator[B]):
-    """The result of iter(loader). Its first next() begins the pass."""
+    """The result of iter(loader). The first call of next() begins the pass."""
 
     def __init__(self, loader: PassIterator[B]) -> None:
         self._loader = loader
-        # Which iteration this is. The loader keeps it, not this object: a cycle would keep its memory.
+        # Identifies this iteration. The loader keeps the key, not this object: a reference cycle would keep its memory.
         self._key = object()
         self._begun = False
 
@@ -134,11 +134,11 @@ class BatchIterator(Iterator[B]):
 class PassIterator(ABC, Generic[B]):
     """The base of millrace.Loader and millrace.torch.Loader: iteration and the state.
 
-    A pass is `epochs` epochs; of a mixture it ends by the stop rule. The first `for` continues from the loader's
-    position: its start, behind a loaded state, or behind batches that next(loader) gave. Each further `for` begins the
-    next pass, even when the one before it was left early. An endless loader (`epochs=None`) continues.
+    A pass is `epochs` epochs. With a mixture, the stop rule ends the pass. The first `for` continues from the loader's
+    position: from the start, after a loaded state, or after the batches that next(loader) returned. Each further `for`
+    begins the next pass, even if the previous `for` was left early. An endless loader (`epochs=None`) continues.
 
-    Opening and iterating raise RuntimeError in one of several workers of torch's DataLoader: see mr.torch.as_iterable.
+    Opening and iterating raise RuntimeError in a torch DataLoader with several workers: see mr.torch.as_iterable.
     """
 
     def __new__(cls, *_args: Any, **_options: Any) -> Self:
@@ -157,20 +157,21 @@ class PassIterator(ABC, Generic[B]):
 
     @abstractmethod
     def _take(self) -> B:
-        """The next batch of the reader. Raises StopIteration at the end of the pass."""
+        """Returns the next batch of the reader. Raises StopIteration at the end of the pass."""
 
     @abstractmethod
     def _position(self) -> State:
-        """The state behind the last batch that was returned."""
+        """Returns the state after the last returned batch."""
 
     def _pause(self) -> None:
-        """The reader is about to get another position: nobody else may take batches from it meanwhile."""
+        """Prepares for a new position of the reader: nothing else may take batches from the reader meanwhile."""
 
     def _moved(self) -> None:
-        """The reader has a new position."""
+        """Handles that the reader has a new position."""
 
     def _settle(self) -> None:
-        """Takes a reader that is ahead of what was returned back there; what was fetched ahead is fetched again."""
+        """Moves a reader that is ahead back to the last returned batch. Batches that were fetched ahead are fetched
+        again."""
 
     def __iter__(self) -> BatchIterator[B]:
         return BatchIterator(self)
@@ -180,8 +181,8 @@ class PassIterator(ABC, Generic[B]):
         return self._next()
 
     def __len__(self) -> int:
-        """Batches in the pass under way; between passes, in the next one. The same on all ranks. For a mixture every
-        draw of the pass is made, some nanoseconds each."""
+        """Returns the number of batches in the current pass or, between passes, in the next one. It is the same on all
+        ranks. For a mixture, it makes every draw of the pass; a draw takes some nanoseconds."""
         if self._passes.is_endless:
             raise TypeError(
                 "an endless loader has no length; epochs=1 (of a mixture, a stop rule) gives it one, and in a DataLoader "
@@ -193,15 +194,15 @@ class PassIterator(ABC, Generic[B]):
         return True
 
     def __getitem__(self, index: object) -> NoReturn:
-        # What torch's DataLoader asks for.
+        # torch's DataLoader calls this.
         raise TypeError(
             "a loader gives its batches in order only; in a DataLoader belongs mr.torch.as_iterable(loader)"
         )
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `for` gives pass `epoch`, counted from 0: with `epochs=1`, the epoch of that number.
+        """Makes the next `for` return pass `epoch`, counted from 0. With `epochs=1`, this is the epoch of that number.
 
-        Has no effect behind load_state_dict() until a batch was given: the state names the epoch. Has no effect in an
+        Has no effect after load_state_dict() until a batch is returned: the state names the epoch. Has no effect in an
         endless loader, which counts its epochs itself.
         """
         if epoch < 0:
@@ -212,17 +213,20 @@ class PassIterator(ABC, Generic[B]):
 
     @property
     def next_pass(self) -> int:
-        """The pass of the next batch, counted from 0; `for n in range(loader.next_pass, 3): for batch in loader:`
-        trains three passes, with any number of resumes. Raises ValueError (an endless loader)."""
+        """The pass of the next batch, counted from 0. Raises ValueError (an endless loader).
+
+        `for n in range(loader.next_pass, 3): for batch in loader:` trains three passes, with any number of resumes.
+        """
         return self._passes.following(self._settled)
 
     def state_dict(self, batch: Mapping[str, Any] | None = None) -> State:
-        """The position of training: a small dict that json can write, equal on all ranks (but for 'quarantined').
+        """Returns the position of training: a small JSON-serialisable dict. It is equal on all ranks, except for
+        'quarantined'.
 
-        batch: the last batch that was *used* (of a loader with carry_state=True): the state behind it, without what
-            was fetched
-            since. None: behind the batch given to mark_used() last, else behind what next() has returned. Once
-            next() has raised StopIteration, that is the beginning of the next pass.
+        batch: the last batch that training *used*. The result is the state after it, without batches that were fetched
+            since. Needs carry_state=True. None: the state after the batch last passed to mark_used(), else after
+            the batches that next() has returned. Once next() has raised StopIteration, the state is the beginning of
+            the next pass.
         """
         if batch is not None:
             return self._state_behind(batch)
@@ -237,12 +241,13 @@ class PassIterator(ABC, Generic[B]):
         return self._position() if number is None else self._reader.state_behind(number * (self._epochs or 1), 0)
 
     def mark_used(self, batch: Mapping[str, Any]) -> None:
-        """Makes state_dict() count what was used, up to this batch, not what next() has returned. For frameworks that
-        fetch ahead and take the state themselves. Needs carry_state=True."""
+        """Makes state_dict() return the state after this batch, not after the last batch that next() returned. It is
+        for frameworks that fetch ahead and call state_dict() themselves. Needs carry_state=True."""
         self._used = self._state_behind(batch)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continues from a state, at any world size and batch size. Raises ValueError naming what differs."""
+        """Continues from a state, at any world size and batch size. Raises ValueError naming the arguments that
+        differ."""
         self._pause()
         self._reader.load_state_dict(dict(state))
         self._passes.loaded()
@@ -250,8 +255,9 @@ class PassIterator(ABC, Generic[B]):
         self._moved()
 
     def set_weights(self, weights: Sequence[float]) -> None:
-        """From the next batch on, these weights of a mixture, one for each source. They are part of the state. Drops what
-        was read ahead. Call it on every rank at the same batch. Raises ValueError (no mixture; wrong weights)."""
+        """Sets the weights of a mixture, one per source, from the next batch on. The weights are part of the state.
+        Drops batches that were read ahead. Call it on every rank at the same batch. Raises ValueError (no mixture;
+        wrong weights)."""
         self._to_position()
         self._reader.set_weights([float(weight) for weight in weights])
         self._used = None
@@ -260,35 +266,40 @@ class PassIterator(ABC, Generic[B]):
 
     @property
     def step(self) -> int:
-        """The number of the next batch; where batches are fetched ahead of what next() returns (`device=`,
-        `workers=`), of the one that is fetched next. Steps are the batches of a pass
-        from 0 on, at this batch size, skipped ones counted; of an endless loader of one dataset, those of the whole
-        run."""
+        """The number of the next batch. If the loader fetches batches ahead of next() (`device=`, `workers=`), it is
+        the number of the batch that is fetched next.
+
+        Steps count the batches of a pass from 0, at this batch size. Skipped batches count too. In an endless loader of
+        one dataset, steps count the batches of the whole run.
+        """
         return self._reader.step
 
     def provenance(self, step: int, states: Sequence[Mapping[str, Any]] = ()) -> list[list[list[SamplePart]]]:
-        """Which samples a step of the current pass used: for each rank its rows, and for each row its parts in order.
-        Reads indexes, no samples. Raises ValueError (no such step; a state of another run).
+        """Returns the samples that a step of the current pass used: for each rank its rows, and for each row its parts
+        in order. Reads indexes, no samples. Raises ValueError (no such step; a state of another run).
 
-        A row that quarantined() has is named by what took its place. states: states of other ranks; what they
-            quarantined is named so too, for a rank knows its own damage only.
+        A row in quarantined() is listed as the row that replaced it.
+
+        states: states of other ranks. A rank knows only its own quarantined rows; these states add those of the other
+            ranks.
         """
         ranks = self._reader.provenance(operator.index(step), [json.dumps(dict(state)) for state in states])
         return [[[SamplePart(*part) for part in row] for row in rows] for rows in ranks]
 
     def quarantined(self) -> list[QuarantinedRow]:
-        """The damaged rows that were replaced, up to the last batch that was fetched, in this run and in those that its
-        state comes from. Of this rank, or of the one whose state was loaded."""
+        """Returns the damaged rows that were replaced, up to the last fetched batch. They include those of the earlier
+        runs that the state comes from. The list is that of this rank, or of the rank whose state was loaded."""
         return [QuarantinedRow(*row) for row in self._reader.quarantined()]
 
     def quarantined_shards(self) -> list[QuarantinedShard]:
-        """The damaged tars without an index, of which only a part is read, or nothing. The same on every rank."""
+        """Returns the damaged tars without an index, which are read in part or not at all. The list is the same on
+        every rank."""
         return [QuarantinedShard(*shard) for shard in self._reader.damaged_shards()]
 
     def skip(self, begin: int, end: int) -> None:
-        """Leaves out steps [begin, end) of the current pass, such as those around a spike of the loss: load a state from
-        before them, call this on every rank, and go on. It is part of the state. Drops what was read ahead.
-        Raises ValueError (no such steps)."""
+        """Leaves out steps [begin, end) of the current pass, such as those around a spike of the loss: load a state
+        from before these steps, call skip() on every rank, and continue. The skipped steps are part of the state. Drops
+        batches that were read ahead. Raises ValueError (no such steps)."""
         self._to_position()
         self._reader.skip(operator.index(begin), operator.index(end))
         self._used = None
@@ -297,17 +308,18 @@ class PassIterator(ABC, Generic[B]):
 
     @property
     def epoch_units(self) -> int:
-        """Rows of the current epoch over all ranks. Raises ValueError (a mixture: each dataset has its own epoch)."""
+        """The number of rows of the current epoch over all ranks. Raises ValueError (a mixture: each dataset has its
+        own epoch)."""
         return self._reader.epoch_units
 
     def report(self) -> LoaderReport:
-        """How long training waited for data since the first batch, where the loader's time went, and what limits it.
-        `print(loader.report())` says it in a sentence."""
+        """Reports how long training has waited for data since the first batch, where the loader spent its time, and
+        what limits it. `print(loader.report())` prints this as a sentence."""
         threads = int(self._reader.config()["num_threads"])
         return self._clock.report(time.perf_counter(), self._reader.stats(), threads)
 
     def stats(self) -> dict[str, float]:
-        """Counters so far; docs/metrics.md names them."""
+        """Returns the counters so far. docs/metrics.md explains them."""
         return self._reader.stats()
 
     def close(self) -> None:
@@ -350,7 +362,7 @@ class PassIterator(ABC, Generic[B]):
         return self._next()
 
     def _begin(self, number: int | None) -> None:
-        """Begins a pass; None: continues."""
+        """Begins pass `number`; None: continues the current pass."""
         if number is None:
             return
         self._pause()
@@ -366,20 +378,20 @@ class PassIterator(ABC, Generic[B]):
         return self._where()
 
     def _to_position(self) -> None:
-        """Takes a reader that is ahead of what was returned back there."""
+        """Moves a reader that is ahead back to the last returned batch."""
         self._pause()
         self._reader.load_state_dict(self._position())
 
     def _next_start(self) -> tuple[State | None, NextStart]:
-        """What the next `for` would do, for a loader in another process: the state to load (None: it is at its start), and
-        the pass to begin."""
+        """Returns what a loader in another process needs to do the same at the next `for`: the state to load (None: the
+        loader is at its start), and the pass to begin."""
         return (self._position() if self._passes.is_touched else None), self._passes.next_start(self._where)
 
 
 def source_arguments(
     shards: StrPath | Sequence[StrPath] | Source | Sequence[Source], schedule: Schedule | None
 ) -> dict[str, Any]:
-    """`shards`, `sources` and `weights` of _core.BatchReader. Raises TypeError, ValueError."""
+    """Returns the arguments `shards`, `sources` and `weights` of _core.BatchReader. Raises TypeError, ValueError."""
     listed = shards if isinstance(shards, Sequence) and not isinstance(shards, str) else []
     if isinstance(shards, Source):
         listed = [shards]
@@ -399,7 +411,7 @@ def source_arguments(
 
 
 def shuffle_arguments(shuffle: Shuffle) -> dict[str, bool]:
-    """`shuffle` and `full_shuffle` of _core.BatchReader. Raises ValueError."""
+    """Returns the arguments `shuffle` and `full_shuffle` of _core.BatchReader. Raises ValueError."""
     if isinstance(shuffle, str) and shuffle != "full":
         raise ValueError(f"shuffle is True, False or 'full', not '{shuffle}'")
     return {"shuffle": bool(shuffle), "full_shuffle": shuffle == "full"}
@@ -409,14 +421,15 @@ _BatchReader = plain(_core.BatchReader.__init__, "Loader")
 
 
 def make_reader(**arguments: Any) -> _core.BatchReader:
-    """A reader from arguments as _core.BatchReader.config() gives them. Raises TypeError naming a wrong one."""
+    """Makes a reader from arguments in the form that _core.BatchReader.config() returns. Raises TypeError naming a
+    wrong argument."""
     reader = _core.BatchReader.__new__(_core.BatchReader)
     _BatchReader(reader, **arguments)
     return reader
 
 
 def dtype_name(dtype: Any) -> str:
-    """The name of a dtype as NumPy, torch or a str has it."""
+    """Returns the name of a dtype that is given as a NumPy dtype, a torch dtype or a str."""
     if isinstance(dtype, str):
         return dtype
     if type(dtype).__module__ == "torch":
@@ -425,7 +438,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def _tokenizer_facts(tokenizer: Any) -> tuple[str, int]:
-    """Its hash, and 1 + its largest id."""
+    """Returns the tokenizer's hash, and its largest id + 1."""
     if tokenizer is None:
         return "", 0
     if not isinstance(tokenizer, _core.Tokenizer):
@@ -441,61 +454,63 @@ class Loader(PassIterator[Batch]):
     (pad) or 'position_ids' (packed; 0 at the start of each sample, whose first label is -100). The order of samples depends
     on the data, the seed and the epoch only, never on the number of ranks.
 
-    shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these; all of one tokenizer. Or
-        a list of `Source`, which are mixed by weight: each batch has the mixture, on every rank.
-    seq_len: tokens in a row.
-    batch_size: rows for each rank; or global_batch_size: rows over all ranks, a multiple of them.
+    shards: a folder that `prepare` wrote, a tar, a brace pattern of tars, or a list of these. All must have the same
+        tokenizer. Or a list of `Source`: these are mixed by weight, and each batch on every rank has the mixture.
+    seq_len: tokens per row.
+    batch_size: rows per rank. Or give global_batch_size: rows over all ranks, a multiple of the number of ranks.
     collate: 'pad' (a row is one sample, cut or padded), 'pack' (samples laid end to end and cut into rows, no token lost)
         or 'best_fit' (rows of whole samples, padded; only samples longer than a row are cut, no token lost).
-    shuffle: True: windows of neighbouring samples, and samples within blocks of windows, which are read together. 'full':
-        one permutation of all samples, each of which is read alone; for indexed shards on a disk of the node or in the
-        cache, and not for packed rows. False: the order of the shards.
-    rank, world_size: default: RANK and WORLD_SIZE, as torchrun sets them; without these 0 of 1.
-    epochs: epochs in a pass: a `for` ends with them, and the next `for` gives the following ones. None: no end.
+    shuffle: True: shuffles windows of neighbouring samples, and the samples within blocks of windows, which are read
+        together. 'full': one permutation of all samples. Each sample is then read on its own, so use it for indexed shards
+        on a disk of the node or in the cache. It does not work with packed rows. False: the order of the shards.
+    rank, world_size: by default RANK and WORLD_SIZE, as torchrun sets them; without these, rank 0 of 1.
+    epochs: epochs per pass. A `for` ends after them, and the next `for` gives the following ones. None: never ends.
     stop: when a pass of a mixture ends: 'endless', 'first_empty' (before a dataset would begin its second epoch) or
         'all_empty' (when each has ended its first; the others repeat).
-    schedule: weights of a mixture by step of the pass: {10_000: [1, 4]} holds from step 10,000 on. `set_weights()`
-        changes them on the way.
-    drop_last: False: the last batch of an epoch may be smaller, down to no rows on some ranks. Of a mixture that is the
-        last batch of a pass: it ends with the row before which the stop rule ends the mixture. An endless one has none.
-    fill_last: fills up that batch, so that every rank has equally many batches of equally many rows: 'pad' with rows of
-        padding, 'repeat' with the first rows of the epoch (of a mixture, of the pass). Each batch then has 'row_mask',
-        bool [rows], False on rows that fill up. For evaluation: each sample counts once on any number of ranks. drop_last
-        has then no effect.
-    uneven_ranks: global_batch_size need not be a multiple of world_size; some ranks get a row more than others.
-    dtype: int64 or int32, as a str, of NumPy or of torch.
-    num_threads: 0: the CPUs of this process over its local ranks, at most 8.
-    memory_bytes: cap for reading ahead and for batches; 0: 1 GiB or a quarter of MILLRACE_MEMORY.
-    tokenizer: the tokenizer of the ids (an object or its file); other shards are refused.
-    vocab_size: rows of the model's embedding: an id outside is an error that names shard and sample.
-    carry_state: each batch has 'loader_state', int64 [2]; state_dict(batch) and mark_used(batch) read it.
-    carry_documents: each packed batch says where its documents (samples, or parts of one) are: 'document_ids' [rows,
-        seq_len], counted from 0 in each row and -1 on padding, and for attention of variable length over the rows laid
-        end to end 'cu_seqlens', int32 [documents + 1], and 'max_seqlen', int32 []. There a row's padding counts as a
-        document.
-    on_bad: what becomes of a row whose bytes are damaged or missing: 'raise' (the state stays before its batch), or
-        'quarantine': another row of the same part of the epoch takes its place, the same on every rank and in every resumed
-        run; `quarantined()` lists it, a warning names it, and the state keeps it. Of a damaged tar without an index the
-        samples before the damage are read, and `quarantined_shards()` lists it. A storage that does not answer is an error
-        in any case, and so is a tar without an index that is not there.
-    max_bad: more quarantined rows and shards on this rank raise CorruptionError.
-    cache: a folder on a disk of this node, where shards from S3, the web or a network file system are kept in blocks. All
-        processes and jobs of the node share it: of those that want a block, one downloads it. It survives restarts.
-    cache_bytes: the cap of the folder's size, such as '500GB'; 0: half of the disk. Of jobs with different caps, the
-        smallest holds while they run.
-    stall_seconds: a wait for a batch that takes longer is told: the stage, the shards and the requests it waits for. 0: none
-        is told.
-    on_stall: how: 'warn' (again each time the wait has doubled) or 'raise': TimeoutError, after which the next call goes on
-        waiting for the same batch.
-    numa: threads stay on the processors of the NUMA node of this rank's GPU or, without one, of the rank's share of the
-        nodes, within the process's affinity mask. Buffers are touched by them first, so they lie there too.
-    carry_source: each batch of a mixture has 'source', int64 [rows]: the number of each row's dataset, -1 of padding.
+    schedule: weights of a mixture by step of the pass: {10_000: [1, 4]} applies from step 10,000 on. `set_weights()`
+        changes them during a pass.
+    drop_last: False: the last batch of an epoch may be smaller, down to no rows on some ranks. With a mixture this is the
+        last batch of a pass: it ends where the stop rule ends the mixture. An endless mixture has no last batch.
+    fill_last: fills that batch, so that every rank has the same number of batches and of rows: 'pad' adds rows of padding,
+        'repeat' the first rows of the epoch (with a mixture: of the pass). Each batch then has 'row_mask', bool [rows],
+        which is False on added rows. In an evaluation each sample then counts once on any number of ranks. drop_last has
+        no effect then.
+    uneven_ranks: True: global_batch_size need not be a multiple of world_size. Some ranks get one row more than others.
+    dtype: int64 or int32, as a str or as a dtype of NumPy or torch.
+    num_threads: 0: the CPUs of this process divided by its local ranks, at most 8.
+    memory_bytes: the most memory for reading ahead and for batches; 0: 1 GiB or a quarter of MILLRACE_MEMORY.
+    tokenizer: the tokenizer of the ids (an object or its file). Shards of another tokenizer are refused.
+    vocab_size: rows of the model's embedding. An id outside of them is an error that names the shard and the sample.
+    carry_state: True: each batch has 'loader_state', int64 [2], which state_dict(batch) and mark_used(batch) read.
+    carry_documents: True: each packed batch says where its documents (samples, or parts of samples) are. 'document_ids'
+        [rows, seq_len] counts from 0 in each row and is -1 on padding. For variable-length attention over the concatenated
+        rows there are 'cu_seqlens', int32 [documents + 1], and 'max_seqlen', int32 []; there the padding of a row counts as
+        a document.
+    on_bad: what to do with a row whose bytes are damaged or missing. 'raise': the state stays before its batch.
+        'quarantine': another row of the same part of the epoch replaces it, the same one on every rank and in every resumed
+        run. `quarantined()` lists it, a warning names it, and the state keeps it. From a damaged tar without an index, the
+        samples before the damage are used, and `quarantined_shards()` lists the tar. A storage that does not answer is
+        always an error, and so is a missing tar without an index.
+    max_bad: raises CorruptionError when this rank has more quarantined rows and shards than this.
+    cache: a folder on a disk of this node that keeps shards from S3, the web or a network file system, in blocks. All
+        processes and jobs of the node share it, and one of them downloads each block. It survives restarts.
+    cache_bytes: the largest size of the folder, such as '500GB'; 0: half of the disk. While jobs with different limits run,
+        the smallest limit applies.
+    stall_seconds: reports a wait for a batch that takes longer: the stage, and the shards and requests it waits for. 0:
+        reports none.
+    on_stall: how to report: 'warn' (again each time the wait has doubled) or 'raise' (TimeoutError; the next call goes on
+        waiting for the same batch).
+    numa: True: keeps threads on the processors of the NUMA node of this rank's GPU or, without a GPU, of the rank's share
+        of the nodes, within the process's affinity mask. These threads touch the buffers first, so their memory is there
+        too.
+    carry_source: True: each batch of a mixture has 'source', int64 [rows]: the number of each row's dataset, -1 for
+        padding.
 
-    Batches come to one consumer at a time, in order; the object may be used from several threads. Owns threads: use it in
-    a `with` block or call close(). Pickling carries the arguments, not the position.
+    Batches arrive in order, one consumer at a time. Several threads may use the object. It owns threads: use it in a
+    `with` block or call close(). Pickling keeps the arguments, not the position.
 
-    The constructor raises ValueError and TypeError; files are opened by the first batch, which raises CorruptionError for
-    a damaged shard, FileNotFoundError, ValueError (two tokenizers), MemoryError (memory_bytes), Cancelled (closed).
+    The constructor raises ValueError and TypeError. The first batch opens the files. It raises CorruptionError for a
+    damaged shard, FileNotFoundError, ValueError (two tokenizers), MemoryError (memory_bytes), Cancelled (closed).
     """
 
     def __init__(

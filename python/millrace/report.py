@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the page behind `--html FILE` of the command line: `python -m millrace.report INPUT OUT`.
 
-INPUT is JSON lines: first an object of type "report" (title, command, host, time, version), then what the verb prints
-with --json, and objects of type "report_input" that name files to plot (kind "record" or "samples") and of type "report_span"
-(lane, name, begin, end: seconds since 1970) for a time line. The page needs no network. Needs plotly: pip install 'millrace-io[report]'.
+INPUT is a file of JSON lines. The first line is an object of type "report" (title, command, host, time, version). The
+next lines are the output of the command with --json, objects of type "report_input" that name files to plot (kind
+"record" or "samples"), and objects of type "report_span" (lane, name, begin, end: seconds since 1970) for a time line.
+The page needs no network. This module needs plotly: pip install 'millrace-io[report]'.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ _PICTURE_WIDTH = 240  # pixels on the page, at most
 
 
 def png(picture: Any) -> str:
-    """The address of a picture (uint8 [height, width, 3]) that holds it itself. A large one is made smaller: each
-    pixel is the mean of a square."""
+    """Returns a picture (uint8 [height, width, 3]) as a data URL. A large picture is made smaller: each pixel is the
+    mean of a square."""
     side = max(1, math.ceil(picture.shape[1] / _PICTURE_WIDTH))
     height, width = max(1, picture.shape[0] // side), picture.shape[1] // side
     if picture.shape[0] >= side:
@@ -86,7 +87,7 @@ def png(picture: Any) -> str:
 
 
 def strip(url: str, camera: str, frames: list[Object], fps: float) -> str:
-    """The pictures of a camera beside each other, or the reason why there are none."""
+    """Returns the pictures of a camera next to each other, or the reason why there are none."""
     from millrace.video import Reader
 
     try:
@@ -170,7 +171,7 @@ def add_robot_preview(page: Page, preview: Object) -> None:
     times = [row / fps if fps > 0 else row for row in preview["rows"]]
     for each in preview["series"]:
         names = each["names"] or [str(place) for place in range(len(each["values"]))]
-        # Two curves may have one name: a dataset with "gripper" twice exists.
+        # Two curves may have the same name: a dataset with "gripper" twice exists.
         twice = {name for name in names if names.count(name) > 1}
         shown = {
             f"{name} [{place}]" if name in twice else name: (times, values)
@@ -194,7 +195,7 @@ _PARTS: list[Callable[[Page, list[Object]], None]] = [
 
 
 def write_report(source: Path, target: Path) -> None:
-    """Makes the page of the JSON lines in `source`. Raises ImportError (no plotly), OSError, ValueError."""
+    """Makes the page from the JSON lines in `source`. Raises ImportError (no plotly), OSError, ValueError."""
     objects = [json.loads(line) for line in source.read_text().splitlines()]
     if not objects or objects[0].get("type") != "report":
         raise ValueError(f"{source} does not begin with an object of type report")

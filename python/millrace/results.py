@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of the package's functions: plain dicts with these keys. Bytes, seconds and counts."""
+"""The results of the package's functions: plain dicts with these keys. The values are bytes, seconds and counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ShardResult(TypedDict):
 
 
 class Forecast(TypedDict, total=False):
-    """What a dry run adds, estimated from a sample."""
+    """The keys that a dry run adds. They are estimated from a sample."""
 
     expected_documents: int
     expected_tokens: int
@@ -31,7 +31,7 @@ class Forecast(TypedDict, total=False):
 
 
 class PrepareResult(DocumentCounts, Forecast):
-    """Of millrace.prepare."""
+    """The result of millrace.prepare."""
 
     task: int
     tasks: int
@@ -50,7 +50,7 @@ class PrepareResult(DocumentCounts, Forecast):
 
 
 class FinishResult(DocumentCounts):
-    """Of millrace.finish."""
+    """The result of millrace.finish."""
 
     shards: int
     documents: int
@@ -59,13 +59,13 @@ class FinishResult(DocumentCounts):
 
 
 class ProposedModality(TypedDict, total=False):
-    """What millrace.lerobot.convert adds."""
+    """The key that millrace.lerobot.convert adds."""
 
     proposed: list[str]
 
 
 class MadeDatasetResult(ProposedModality):
-    """Of the functions of millrace.lerobot: one dataset that was made."""
+    """The result of the functions of millrace.lerobot that make one dataset."""
 
     output: str
     version: str
@@ -81,7 +81,8 @@ class MadeDatasetResult(ProposedModality):
 
 
 class LeRobotDiffResult(TypedDict):
-    """Of millrace.lerobot.diff. The keys of each entry are those of `millrace lerobot diff --json` (docs/lerobot.md)."""
+    """The result of millrace.lerobot.diff. The keys of each entry are those of `millrace lerobot diff --json`
+    (docs/lerobot.md)."""
 
     a: dict[str, Any]
     b: dict[str, Any]
@@ -104,7 +105,7 @@ class SplitPart(TypedDict):
 
 
 class TransferResult(TypedDict):
-    """Of millrace.cp, millrace.mv and millrace.sync."""
+    """The result of millrace.cp, millrace.mv and millrace.sync."""
 
     copied_files: int
     copied_bytes: int
@@ -119,6 +120,7 @@ class TransferResult(TypedDict):
     extra_files: int
     removed_files: int
     made_folders: int
+    set_folders: int
     passed: int
     refused: int
     retries: int
@@ -126,7 +128,7 @@ class TransferResult(TypedDict):
 
 
 class DownloadResult(TypedDict):
-    """Of millrace.lerobot.download."""
+    """The result of millrace.lerobot.download."""
 
     repo: str
     revision: str
@@ -145,7 +147,7 @@ class DownloadResult(TypedDict):
 
 
 class StageResult(TransferResult):
-    """Of millrace.stage."""
+    """The result of millrace.stage."""
 
     bucket_made: bool
     objects: int
@@ -166,14 +168,14 @@ class ListEntry(TypedDict):
 
 
 class RemoveResult(TypedDict):
-    """Of millrace.rm."""
+    """The result of millrace.rm."""
 
     objects: int
     bytes: int
 
 
 class VerifyResult(TypedDict):
-    """Of millrace.verify."""
+    """The result of millrace.verify."""
 
     ok: bool
     files: int
@@ -191,7 +193,7 @@ class FailedEpisode(TypedDict):
 
 
 class EpisodeKind(TypedDict):
-    """Files with the same columns; `first` is one of them."""
+    """Files with the same columns. `first` is one of these files."""
 
     columns: list[str]
     text_columns: list[str]
@@ -200,7 +202,7 @@ class EpisodeKind(TypedDict):
 
 
 class RoundedColumn(TypedDict):
-    """A column whose values of 2^24 and more float32 rounded, with the first place."""
+    """A column with values of 2^24 or more that float32 has rounded, with the position of the first such value."""
 
     column: str
     file: str
@@ -209,7 +211,7 @@ class RoundedColumn(TypedDict):
 
 
 class EpisodesResult(TypedDict):
-    """Of millrace.episodes.convert."""
+    """The result of millrace.episodes.convert."""
 
     output: str
     files: int
@@ -255,7 +257,7 @@ class LinkProblem(TypedDict):
 
 
 class LinkStatusResult(TypedDict):
-    """Of millrace.link.status; times are seconds since 1970."""
+    """The result of millrace.link.status; times are seconds since 1970."""
 
     name: str
     directory: str
@@ -282,7 +284,7 @@ class LinkStatusResult(TypedDict):
 
 
 class LinkWaitResult(TypedDict):
-    """Of millrace.link.wait."""
+    """The result of millrace.link.wait."""
 
     files: int
     bytes: int
@@ -291,7 +293,7 @@ class LinkWaitResult(TypedDict):
 
 
 class LinkReleaseResult(TypedDict):
-    """Of millrace.link.release."""
+    """The result of millrace.link.release."""
 
     files: int
     bytes: int
@@ -301,7 +303,7 @@ class LinkReleaseResult(TypedDict):
 
 
 class LinkRestoreResult(TypedDict):
-    """Of millrace.link.restore."""
+    """The result of millrace.link.restore."""
 
     files: int
     bytes: int

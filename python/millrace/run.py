@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a training: what it was told, what it logged, and how it ended."""
+"""Records a training run: its settings, the values that it logged, and how it ended."""
 
 from __future__ import annotations
 
@@ -28,22 +28,25 @@ class _Counts(Protocol):
 
 
 class Run:
-    """Records a training in a folder (docs/format/run.md), which `millrace runs` reads:
+    """Records a training run in a folder (docs/format/run.md), which `millrace runs` reads:
 
         with mr.Run("runs/a", config=vars(args), loader=loader, checkpointer=checkpointer) as run:
             ...
             run.log(step, loss=loss, lr=lr)
 
-    folder: of this training. A start after a requeue adds a file to it.
-    name: default: the folder's.
-    config: settings, as plain data. Values of names such as "api_key", and tokens known by their form, are not kept.
-    loader, checkpointer: whose stats() are recorded every `counters_seconds`, as `loader` and `checkpointer`.
-    rank: the process that records is rank 0; on the others log() does nothing. Default: RANK, else SLURM_PROCID, else 0.
-    flush_seconds: what log() was given is in the file after this time at the latest, whatever happens to the process.
+    folder: the folder of this run. A start after a requeue adds a file to it.
+    name: the name of the run; default: the name of the folder.
+    config: the settings, as plain data. Values of names such as "api_key", and tokens recognised by their form, are not
+        recorded.
+    loader, checkpointer: the objects whose stats() are recorded every `counters_seconds`, as `loader` and
+        `checkpointer`.
+    rank: only rank 0 records; on the other ranks, log() does nothing. Default: RANK, else SLURM_PROCID, else 0.
+    flush_seconds: values passed to log() are in the file after this time at the latest, whatever happens to the
+        process.
     sinks: "tensorboard", "wandb" and "mlflow" also get the values. The latter two need their package.
 
-    Not thread-safe. Owns a thread: close() it or use it as a context manager. Raises OSError, ImportError (a sink's
-    package), ValueError (an unknown sink).
+    Not thread-safe. The object owns a thread: close() it or use it as a context manager. Raises OSError, ImportError (a
+    sink's package), ValueError (an unknown sink).
     """
 
     def __init__(
@@ -106,9 +109,10 @@ class Run:
     def log(self, step: int, values: Mapping[str, Any] | None = None, /, **more: Any) -> None:
         """Records values of a step. Names without a group belong to "train": loss=1.5 is "train/loss".
 
-        values: of names that are no Python names: {"valid/loss": 2.0}. A value is a number, or has one
-        (`float(value)`): a tensor of a GPU is waited for. NaN and infinity are kept. Raises TypeError, ValueError (a
-        negative step), RuntimeError (closed, or in another process than the one that made it).
+        values: values whose names are not Python names: {"valid/loss": 2.0}. A value is a number, or is converted with
+            `float(value)`. log() waits for a tensor on a GPU. NaN and infinity are kept.
+
+        Raises TypeError, ValueError (a negative step), RuntimeError (the run is closed, or another process made it).
         """
         if self._file < 0:
             if self._rank:
@@ -147,7 +151,7 @@ class Run:
             self._lines.append(f'{{"step":{self._last_step},"time":{time.time():.3f}{values}}}\n')
 
     def flush(self) -> None:
-        """Writes what was logged to the file. Raises RuntimeError in a forked child."""
+        """Writes the logged values to the file. Raises RuntimeError in a forked child."""
         if self._file < 0:
             return
         if os.getpid() != self._pid:
@@ -160,7 +164,7 @@ class Run:
             sink.take(lines)
 
     def _write(self, data: bytes) -> None:
-        # What a full disk did not take is written later, so that no line is torn.
+        # Data that did not fit on a full disk is written later, so that no line is cut in two.
         self._pending += data
         try:
             while self._pending:
@@ -176,7 +180,8 @@ class Run:
                 self.flush()
 
     def close(self, status: str = "completed", error: str = "") -> None:
-        """Writes the end: "completed", "requeue" (it goes on in another start) or "failed" with the error's type."""
+        """Writes how the run ended: "completed", "requeue" (the run continues in another start) or "failed" with the
+        type of the error."""
         if self._file < 0:
             return
         self._closing.set()
@@ -213,7 +218,7 @@ def _rank() -> int:
 
 
 def _without_secrets(value: Any, name: str = "") -> Any:
-    """Plain data of plain data: JSON's types, without secrets; anything else as its text."""
+    """Returns the value as plain data without secrets. JSON's types stay; any other value becomes its text."""
     if isinstance(value, Mapping):
         return {str(key): _without_secrets(below, str(key)) for key, below in value.items()}
     if isinstance(value, (list, tuple)):
@@ -228,7 +233,7 @@ def _without_secrets(value: Any, name: str = "") -> Any:
 
 
 def _cuda() -> Any:
-    """torch.cuda where this process uses it already."""
+    """Returns torch.cuda if this process uses it already."""
     torch = sys.modules.get("torch")
     return torch.cuda if torch is not None and torch.cuda.is_available() else None
 
@@ -242,7 +247,7 @@ def _gpus() -> int:
 
 
 def _system() -> dict[str, float]:
-    """Memory of the node and of this process's GPU, by the names that dashboards watch."""
+    """Returns the memory use of the node and of this process's GPU, by the names that dashboards use."""
     values: dict[str, float] = {}
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -255,7 +260,7 @@ def _system() -> dict[str, float]:
 
 
 def tell_progress(step: int | None) -> None:
-    """Tells the batch script how far the training came: one that never comes further is not requeued."""
+    """Tells the batch script the last step of the training. A training that makes no more progress is not requeued."""
     path = os.environ.get("MILLRACE_PROGRESS")
     if path and step is not None:
         with contextlib.suppress(OSError):

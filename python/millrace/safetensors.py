@@ -6,8 +6,8 @@
     with mr.safetensors.safe_open("model.safetensors") as f:
         rows = f.get_slice("w")[:4]
 
-bfloat16 and float8 are arrays of the package ml_dtypes, which only they need. `millrace.torch.safetensors` has the same
-for tensors.
+bfloat16 and float8 are arrays of the package ml_dtypes, which no other dtype needs. `millrace.torch.safetensors` has
+the same functions for tensors.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ def save_file(
     *,
     durable: bool = True,
 ) -> None:
-    """Writes arrays to one file, which appears when it is complete, and with `durable` survives a power cut.
+    """Writes arrays to one file. The file appears when it is complete. With `durable` it survives a power cut.
 
-    Raises TypeError (a dtype that safetensors has not), ValueError (names, metadata), OSError.
+    Raises TypeError (a dtype that safetensors does not have), ValueError (names, metadata), OSError.
     """
     arrays = {name: _native(array) for name, array in tensor_dict.items()}
     entries = [
@@ -54,8 +54,8 @@ def save_file(
 
 
 def load_file(filename: Path) -> dict[str, np.ndarray]:
-    """All arrays of a file. Raises FileNotFoundError, millrace.CorruptionError (the header), ModuleNotFoundError (the
-    file has bfloat16 or float8, and ml_dtypes is missing), OSError."""
+    """Returns all arrays of a file. Raises FileNotFoundError, millrace.CorruptionError (the header),
+    ModuleNotFoundError (the file has bfloat16 or float8, and ml_dtypes is missing), OSError."""
     with safe_open(filename) as file:
         return file.get_tensors(file.keys())
 

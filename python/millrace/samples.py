@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Samples of any kind: pictures, text, arrays. `millrace.SampleLoader` is the name to use."""
+"""Loads samples of any kind: pictures, text, arrays. `millrace.SampleLoader` is the name to use."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from millrace.sources import SampleSource
 
 #: A sample: its fields by name, and '__key__'.
 Sample = dict[str, Any]
-#: A batch: an array or a list a field.
+#: A batch: one array or list per field.
 SampleBatch = dict[str, Any]
-#: A user's function of a sample, or of a batch; one with a parameter `rng` gets a random generator.
+#: A user's function of a sample or of a batch. A function with a parameter `rng` gets a random generator.
 Map = Callable[..., Any]
 
 KEY = "__key__"
 _ROW_MASK = "row_mask"
-_PLACES = "__places__"  # of each row, with on_bad="quarantine"; taken out before anybody sees the batch
+_PLACES = "__places__"  # the place of each row, with on_bad="quarantine"; removed before the user gets the batch
 
 
 def _wants_rng(function: Map) -> bool:
@@ -54,7 +54,7 @@ def _wants_rng(function: Map) -> bool:
 
 
 def unbatch(batch: SampleBatch) -> list[Sample]:
-    """The samples of a batch. Rows of padding have None in every field."""
+    """Returns the samples of a batch, without rows of padding."""
     keys = batch[KEY]
     mask = batch.get(_ROW_MASK)
     names = [name for name in batch if name not in (KEY, _ROW_MASK, STATE_KEY)]
@@ -68,8 +68,8 @@ def unbatch(batch: SampleBatch) -> list[Sample]:
 
 
 def collate(samples: Sequence[Sample], rules: Mapping[str, Field] | None = None) -> SampleBatch:
-    """A batch of samples: numbers become an array, arrays (and tensors) of one shape are stacked, all else is a list.
-    `rules` has the fields that are padded. Raises ValueError (samples with other fields)."""
+    """Makes a batch of samples. Numbers become an array, arrays (and tensors) of one shape are stacked, and everything
+    else becomes a list. `rules` has the fields that are padded. Raises ValueError (samples with different fields)."""
     batch: SampleBatch = {}
     names = list(samples[0]) if samples else []
     for sample in samples:
@@ -86,7 +86,8 @@ def collate(samples: Sequence[Sample], rules: Mapping[str, Field] | None = None)
 
 
 def together(values: list[Any]) -> Any:
-    """An array of numbers, of arrays or of tensors that are alike; else the list."""
+    """Returns one array or tensor if the values are numbers, or arrays or tensors of one shape and dtype; else the
+    list."""
     first = values[0]
     if isinstance(first, (bool, np.bool_, int, np.integer, float, np.floating)):
         if all(isinstance(value, (bool, np.bool_, int, np.integer, float, np.floating)) for value in values):
@@ -111,7 +112,7 @@ def _padded(values: list[Any], pad_value: float, length: int) -> tuple[Any, Any]
 
 
 class RejectedRows(Exception):
-    """Rows of a batch that a field's parser or map() refused, each with the reason."""
+    """Rows of a batch that a field's parser or map() rejected, each with the reason."""
 
     def __init__(self, rows: dict[int, str]) -> None:
         super().__init__(rows)
@@ -119,8 +120,8 @@ class RejectedRows(Exception):
 
 
 class Work:
-    """What Python does with a batch: parses fields, calls the user's functions, collates again. Picklable where the
-    functions are."""
+    """The Python work on a batch: parses fields, calls the user's functions and collates again. Can be pickled if the
+    functions can."""
 
     def __init__(
         self,
@@ -133,11 +134,11 @@ class Work:
         self.map = map
         self.map_batch = map_batch
         self.seed = seed
-        # Rows that fail are collected and told together, so that others take the places of all of them at once.
+        # Rows that fail are collected and reported together, so that all of them are replaced at once.
         self.quarantines = quarantines
         self.takes_all = not fields
         self.parsers = {name: field.parse for name, field in fields.items() if field.parse is not None}
-        # What map() makes of a field is laid together as its rule says; a tokenizer is not needed for that.
+        # The values of a field that map() returns are collated by the field's rule, which needs no tokenizer.
         self.rules = {
             name: Field(field.kind, options={k: v for k, v in field.options.items() if k != "tokenizer"})
             for name, field in fields.items()
@@ -145,20 +146,21 @@ class Work:
 
     @property
     def may_fail(self) -> bool:
-        """Whether something of the user's runs, after which the batch must be made again."""
+        """Whether code of the user runs on the batch. If it fails, the batch must be made again."""
         return self.map is not None or self.map_batch is not None or bool(self.parsers) or self.takes_all
 
     def __call__(self, batch: SampleBatch, epoch: int, position: int, example: SampleBatch | None) -> SampleBatch:
-        """`example`: for a batch without samples, one of another batch. Raises RejectedRows."""
+        """Returns the finished batch. `example`: a sample of another batch, for a batch without samples. Raises
+        RejectedRows."""
         failed: dict[int, str] = {}
         self._parse(batch, failed)
         if self.map is not None:
             mapped = self._map(batch, self.map, epoch, failed)
             if example is not None:
-                example = {name: values[:] for name, values in example.items()}  # it may be used again
+                example = {name: values[:] for name, values in example.items()}  # a copy: the example may be used again
                 self._parse(example, failed)
                 mapped = {name: values[:0] for name, values in self._map(example, self.map, epoch, failed).items()}
-                failed.clear()  # the example is no row of this batch
+                failed.clear()  # the example is not a row of this batch
             batch = _framed(mapped, batch)
         if failed:
             raise RejectedRows(failed)
@@ -173,7 +175,7 @@ class Work:
             if parse is None or name == KEY:
                 continue
             for row, value in enumerate(values):
-                if not isinstance(value, (bytes, str)):  # a gap, or a row's value that is an object already
+                if not isinstance(value, (bytes, str)):  # a missing value, or a value that is an object already
                     continue
                 try:
                     values[row] = parse(value)
@@ -193,7 +195,8 @@ class Work:
             if row in failed:
                 continue
             key = sample[KEY]
-            # Of the sample and the epoch alone, so that it is the same on any number of ranks and after a resume.
+            # The generator depends on the seed, the sample and the epoch only: it is the same on any number of ranks
+            # and after a resume.
             rng = {}
             if wants_rng:
                 rng = {"rng": np.random.default_rng([self.seed, epoch, zlib.crc32(os.fsencode(key))])}
@@ -218,7 +221,7 @@ def _has_samples(batch: SampleBatch) -> bool:
 
 
 def _framed(mapped: SampleBatch, batch: SampleBatch) -> SampleBatch:
-    """What map() made of a batch, with what belongs to the batch and not to a sample."""
+    """Returns the batch that map() made, with the entries of the original batch that belong to no sample."""
     mapped.setdefault(KEY, [])
     if _ROW_MASK in batch:
         mapped = _with_padding(mapped, batch[_ROW_MASK])
@@ -228,7 +231,7 @@ def _framed(mapped: SampleBatch, batch: SampleBatch) -> SampleBatch:
 
 
 def _with_padding(batch: SampleBatch, mask: Any) -> SampleBatch:
-    """Rows of padding behind the real ones, where the mask says so: zeros in arrays, None in lists."""
+    """Adds rows of padding after the real rows, as the mask says: zeros in arrays, None in lists."""
     missing = len(mask) - int(mask.sum())
     padded: SampleBatch = {}
     for name, values in batch.items():
@@ -244,7 +247,7 @@ def _with_padding(batch: SampleBatch, mask: Any) -> SampleBatch:
 
 
 class Ahead:
-    """Batches on their way through Work, each with the state behind it; at most `most` at once."""
+    """Batches that are being processed by Work, at most `most` at once. Each has the state after it."""
 
     def __init__(self, reader: _core.BatchReader, work: Work, executor: Executor | None, most: int, keep: bool) -> None:
         self._reader = reader
@@ -252,12 +255,12 @@ class Ahead:
         self._executor = executor
         self._most = most
         self._keep_state = keep
-        # One sample that the reader gave: what map() makes of it tells which fields a batch without samples has.
+        # One sample from the reader. The result of map() for it shows which fields a batch without samples has.
         self._example: SampleBatch | None = None
         self.restart()
 
     def restart(self) -> None:
-        """Forgets what is under way: the reader has a new position."""
+        """Discards the batches in progress: the reader has a new position."""
         for future, *_ in getattr(self, "_under_way", ()):
             future.cancel()
         self._under_way: deque[tuple[Future[SampleBatch], State, Any]] = deque()
@@ -266,12 +269,12 @@ class Ahead:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether batches were taken from the reader that were not returned."""
+        """Whether batches were taken from the reader and not yet returned."""
         return bool(self._under_way)
 
     @property
     def state(self) -> State:
-        """The state behind the last batch that was returned."""
+        """The state after the last returned batch."""
         if self._under_way and self._state is not None:
             return self._state
         return self._reader.state_dict()
@@ -284,7 +287,7 @@ class Ahead:
             try:
                 return self._try_next()
             except RejectedRows:
-                pass  # the reader knows them now, and stands before the batch again
+                pass  # the reader knows the rows now, and is before the batch again
 
     def _try_next(self) -> SampleBatch:
         if self._executor is None:
@@ -324,14 +327,15 @@ class Ahead:
         except BaseException:
             before = self._state
             self.restart()
-            self._reader.load_state_dict(before)  # the next call gives this batch again
+            self._reader.load_state_dict(before)  # the next call returns this batch again
             raise
         self._under_way.popleft()
         self._state = behind
         return result
 
     def _reject(self, places: Any, error: RejectedRows, before: State | None) -> None:
-        """Raises CorruptionError (more than max_bad rows)."""
+        """Rejects rows of a batch and moves the reader back before it. Raises CorruptionError (more than max_bad
+        rows)."""
         try:
             self._reader.reject([(places[row].tolist(), reason) for row, reason in error.rows.items()])
         finally:
@@ -352,12 +356,13 @@ class Ahead:
 
 
 def _row_sources(shards: Any, fields: Mapping[str, Field]) -> list[SampleSource | None]:
-    """For each dataset, what reads its rows; None: tars. A table's columns are read as far as they are asked for."""
+    """Returns for each dataset the source that reads its rows; None: tars. Only the requested columns of a table are
+    read."""
     columns = None
     if fields:
         columns = [field.of or name for name, field in fields.items()]
         if any(field.optional or ";" in (field.of or "") for field in fields.values()):
-            columns = None  # some of them need not be there
+            columns = None  # some of these columns may be missing
     if isinstance(shards, Source):
         shards = [shards]
     if isinstance(shards, Sequence) and any(isinstance(source, Source) for source in shards):
@@ -367,7 +372,7 @@ def _row_sources(shards: Any, fields: Mapping[str, Field]) -> list[SampleSource 
 
 
 def _paths(shards: Any, rows: Sequence[SampleSource | None]) -> Any:
-    """The same with the names of row sources in the place of what is not read by paths."""
+    """Returns `shards` with each dataset of rows replaced by the name of its source."""
     if isinstance(shards, Source):
         shards = [shards]
     if isinstance(shards, Sequence) and any(isinstance(source, Source) for source in shards):
@@ -379,27 +384,30 @@ def _paths(shards: Any, rows: Sequence[SampleSource | None]) -> Any:
 class SampleLoader(PassIterator[SampleBatch]):
     """Samples of any kind in batches, from WebDataset tars or tables: C++ threads read, verify, decode and collate.
 
-    Everything that Loader says of order, epochs, states, mixtures, quarantine and the cache holds here too: the order
-    depends on the data, the seed and the epoch only, and a state continues on any number of ranks.
+    The rules of Loader for order, epochs, states, mixtures, quarantine and the cache apply here too: the order depends
+    on the data, the seed and the epoch only, and a state continues on any number of ranks.
 
-    Iterating gives dicts: '__key__', the keys of the samples, and each field as an array or a list.
+    Iterating gives dicts: '__key__' has the keys of the samples, and each field is an array or a list.
 
-    shards: tars, brace patterns, folders; anybody's or ours. Or rows: .jsonl, .parquet, .arrow, .npy or .npz, a folder
-        that the package datasets wrote, or a SampleSource of yours. Or a list of `Source` of these, mixed by weight.
-    fields: what is read of a sample; nothing else of it is decoded. Names such as ["jpg", "cls"], which say by their
-        extension what they are, or a dict: {"jpg": mr.image(size=224), "cls": mr.integer(), "caption": mr.text("txt")}.
-        None: all fields, by their extensions.
-    map: a function of each sample (a dict), which gives a dict. It runs behind all of the above and changes neither order
-        nor states. A sample for which it raises is damage: with on_bad='quarantine' another one takes its place. With a
-        parameter `rng` it gets a random generator that depends on the seed, the epoch and the sample.
-    map_batch: the same of each batch.
-    workers: threads or processes that run these two; 0: the caller runs them.
-    worker_kind: 'thread', or 'process' (the functions must be importable there).
+    shards: tars, brace patterns or folders, written by Millrace or by other tools. Or rows: .jsonl, .parquet, .arrow,
+        .npy or .npz, a folder that the package datasets wrote, or your own SampleSource. Or a list of `Source` of
+        these, mixed by weight.
+    fields: the fields that are read; the other fields of a sample are not decoded. Either names such as ["jpg", "cls"],
+        whose extensions say how they are decoded, or a dict: {"jpg": mr.image(size=224), "cls": mr.integer(),
+        "caption": mr.text("txt")}. None: all fields, by their extensions.
+    map: a function that gets each sample (a dict) and returns a dict. It runs after the fields are decoded and changes
+        neither the order nor the states. A sample for which it raises counts as damaged: with on_bad='quarantine'
+        another sample replaces it. If the function has a parameter `rng`, it gets a random generator that depends on
+        the seed, the epoch and the sample.
+    map_batch: a function that gets each batch and returns a batch. With a parameter `rng`, it gets a random generator
+        that depends on the seed and the position of the batch.
+    workers: threads or processes that run `map` and `map_batch`; 0: the caller runs them.
+    worker_kind: 'thread' or 'process' (the processes must be able to import the functions).
     batch_size, global_batch_size, shuffle, seed, rank, world_size, epochs, stop, schedule, drop_last, fill_last,
         uneven_ranks, num_threads, memory_bytes, carry_state, carry_source, on_bad, max_bad, cache, cache_bytes,
-        stall_seconds, on_stall, numa: as of Loader. A picture that does not decode is damage.
+        stall_seconds, on_stall, numa: as in Loader. A picture that does not decode counts as damaged.
 
-    Owns threads: use it in a `with` block or call close(). Pickling carries the arguments, not the position.
+    The object owns threads: use it in a `with` block or call close(). Pickling keeps the arguments, not the position.
     """
 
     def __init__(
@@ -444,7 +452,7 @@ class SampleLoader(PassIterator[SampleBatch]):
         for source in rows:
             if isinstance(source, Files):
                 source.use(settings)
-        if rows and all(source is not None for source in rows):  # rows say themselves what their columns are
+        if rows and all(source is not None for source in rows):  # sources of rows describe their columns themselves
             resolved = resolve_fields(fields, by_extension=False)
         arguments = dict(
             **source_arguments(_paths(shards, rows), schedule), rows=rows, stop=stop, carry_source=carry_source, batch_size=batch_size,
@@ -484,7 +492,7 @@ class SampleLoader(PassIterator[SampleBatch]):
 
     def _specs(self, fields: Mapping[str, Field], map: Map | None) -> list[dict[str, Any]]:
         specs = [field._spec(name) for name, field in fields.items()]
-        # With map() each sample comes as it is; what map() makes of it is laid together.
+        # With map(), each sample stays separate, and the results of map() are collated.
         return specs if map is None else [{**spec, "batch": "list"} for spec in specs]
 
     def _make_work(

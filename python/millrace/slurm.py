@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs on Slurm, for people who launch from a notebook: `millrace.slurm.submit` gives a `Job` with the verbs of
-`millrace job`.
+"""Runs jobs on Slurm, for example from a notebook: `millrace.slurm.submit` returns a `Job` with the commands of
+`millrace job` as methods.
 
-Each call runs the program `millrace`, which comes with this package, so that Python and the terminal share one ledger
+Each call runs the program `millrace`, which comes with this package. Python and the terminal therefore share one ledger
 and one set of messages. Exceptions are those of the rest of the package: FileNotFoundError (no such job or script, no
-Slurm here), ValueError (Slurm refuses the script), ConnectionError (the controller does not answer), TimeoutError.
+Slurm on this machine), ValueError (Slurm refuses the script), ConnectionError (the controller does not answer),
+TimeoutError.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import millrace
 
-#: How the codes of the program's errors are raised.
+#: The exception that is raised for each error code of the program.
 _EXCEPTIONS: dict[str, type[Exception]] = {
     "not_found": FileNotFoundError,
     "already_exists": FileExistsError,
@@ -37,7 +38,7 @@ _EXCEPTIONS: dict[str, type[Exception]] = {
 
 
 class JobFailed(RuntimeError):
-    """A job that was waited for did not end COMPLETED. `status` is what `Job.status()` says of it."""
+    """Raised when a job did not end COMPLETED. `status` is the result of `Job.status()`."""
 
     def __init__(self, message: str, status: dict[str, Any]):
         super().__init__(message)
@@ -69,17 +70,17 @@ def _call(*words: str, may_fail: bool = False) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Job:
-    """A job by its number ("12"), an element of an array ("12_3") or the name of a run."""
+    """A job, given by its number ("12"), an element of an array ("12_3") or the name of a run."""
 
     job_id: str
 
     def status(self) -> dict[str, Any]:
-        """What `millrace job show --json` prints: state, nodes, times, and the ledger's record."""
+        """Returns the output of `millrace job show --json`: state, nodes, times, and the ledger's record."""
         return _call("show", "--json", self.job_id)[0]
 
     def wait(self) -> dict[str, Any]:
-        """Blocks until the job ends. Returns its state as `millrace job wait --json` prints it. Raises JobFailed when
-        it did not end COMPLETED. Ctrl-C leaves the job alone."""
+        """Waits until the job ends and returns its state, as printed by `millrace job wait --json`. Raises JobFailed if
+        the job did not end COMPLETED. Ctrl-C does not affect the job."""
         objects = _call("wait", "--json", self.job_id, may_fail=True)
         ended = [each for each in objects if each["type"] == "job"]
         if not ended:
@@ -89,7 +90,7 @@ class Job:
         return ended[-1]
 
     def logs(self) -> list[str]:
-        """The lines that are in its log files now."""
+        """Returns the lines that are in the job's log files now."""
         return [each["line"] for each in _call("logs", "--json", self.job_id)]
 
     def follow(self) -> Iterator[str]:
@@ -107,14 +108,15 @@ class Job:
                 process.terminate()
 
     def why(self) -> list[dict[str, Any]]:
-        """Why it waits or how it ended: one dict for each reason among its elements, with meaning, evidence and fix."""
+        """Returns why the job waits or how it ended: one dict for each reason among its elements, with meaning,
+        evidence and fix."""
         return _call("why", "--json", self.job_id)
 
     def cancel(self) -> None:
         _call("cancel", "--json", self.job_id)
 
     def requeue(self) -> None:
-        """Runs it again under its number."""
+        """Runs the job again under the same number."""
         _call("requeue", "--json", self.job_id)
 
 
@@ -128,8 +130,10 @@ def submit(
 ) -> Job:
     """Submits a batch script and records it in the ledger.
 
-    arguments: of the script. sbatch: options for sbatch, such as "--time=60". after: conditions such as "ok:1234".
-    check: ask first what would go wrong, and raise ValueError instead of submitting a job that would fail.
+    arguments: arguments of the script.
+    sbatch: options for sbatch, such as "--time=60".
+    after: conditions such as "ok:1234".
+    check: True: first checks what would go wrong, and raises ValueError instead of submitting a job that would fail.
     """
     options = [f"--sbatch={option}" for option in sbatch] + [f"--after={condition}" for condition in after]
     options += [] if check else ["--no-check"]
@@ -145,10 +149,11 @@ def check(
     deep: bool = False,
     probe: bool = False,
 ) -> list[dict[str, Any]]:
-    """What would go wrong with a batch script, and what is fine: the objects that `millrace job check --json` prints,
-    of type "lint" (a finding) and "job_check" (an answer).
+    """Checks what would go wrong with a batch script. Returns the objects that `millrace job check --json` prints, of
+    type "lint" (a finding) and "job_check" (an answer).
 
-    deep: read the data whole. probe: look at paths on one node of the partition.
+    deep: True: reads all of the data.
+    probe: True: checks paths on one node of the partition.
     """
     options = [f"--sbatch={option}" for option in sbatch] + ["--deep"] * deep + ["--probe"] * probe
     found = _call("check", "--json", "--fail-on=never", *options, os.fspath(script), "--", *map(str, arguments))
@@ -156,5 +161,5 @@ def check(
 
 
 def ls(*, days: int = 7, all_users: bool = False) -> list[dict[str, Any]]:
-    """Your jobs in the queue and the runs that ended within `days`, as `millrace job ls --json` prints them."""
+    """Returns your jobs in the queue and the runs that ended within `days`, as printed by `millrace job ls --json`."""
     return _call("ls", "--json", "--days", str(days), *(["--all-users"] if all_users else []))

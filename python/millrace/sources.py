@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where samples come from that are in no tar: an object of yours. `_rows/` has those of files."""
+"""Defines sources of samples that are not in tars: SampleSource is for your own. `_rows/` has the sources for files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ KEY = "__key__"
 
 
 def encode(value: Any) -> bytes:
-    """A value as a loader keeps it: bytes, str, numbers and arrays as they are, other things as JSON. Raises TypeError."""
+    """Returns a value in the form that a loader keeps: bytes, str, numbers and arrays unchanged, other values as JSON.
+    Raises TypeError."""
     if value is None:
         return b"n"
     if isinstance(value, str):
@@ -43,34 +44,36 @@ def _as_json(value: Any) -> Any:
 
 
 class SampleSource(ABC):
-    """Samples that you read yourself; `mr.SampleLoader(MySource(), ...)` gives them their order, epochs and states.
+    """A source of samples that you read yourself. `mr.SampleLoader(MySource(), ...)` adds order, epochs and states.
 
-    Samples are numbered in shards, which is what is read together (a file, say). `read` is called on a thread of the
-    loader, a few hundred samples at a time. What it gives must depend on its arguments alone: then a resumed run sees
-    the same. Pickled with the loader.
+    Samples are numbered within shards. A shard is a unit that is read together, for example a file. The loader calls
+    `read` on one of its threads, for a few hundred samples at a time. The result must depend on the arguments of `read`
+    alone, so that a resumed run gets the same samples. The source is pickled with the loader.
     """
 
-    #: For messages.
+    #: The name in messages.
     name = "samples"
-    #: Samples that are best read together, such as the row group of a table; 0: the loader chooses.
+    #: The number of samples that are best read together, such as the rows of a table's row group. 0: the loader
+    #: chooses.
     window_rows = 0
 
     @abstractmethod
     def shards(self) -> Sequence[tuple[str, int]]:
-        """The name of each shard, and how many samples it has. Always the same."""
+        """Returns the name of each shard and its number of samples. The result must always be the same."""
 
     @abstractmethod
     def read(self, shard: int, begin: int, end: int) -> Sequence[Mapping[str, Any] | Exception]:
-        """Samples [begin, end) of a shard: dicts of bytes, str, numbers, arrays, or what JSON can write. '__key__' is the
-        key; without it, SHARD:NUMBER. Return an exception in place of a damaged sample: raised by the
-        loader, or a reason to let another sample take its place (on_bad="quarantine")."""
+        """Returns samples [begin, end) of a shard: dicts of bytes, str, numbers, arrays, or values that JSON can
+        represent. '__key__' is the key; without it, the key is SHARD:NUMBER. Return an exception in place of a damaged
+        sample: the loader raises it or, with on_bad="quarantine", replaces the sample with another one."""
 
     def total_bytes(self) -> int:
-        """Approximate bytes of all samples; 0: unknown. Changes the order."""
+        """Returns the approximate bytes of all samples; 0: unknown. Another value changes the order."""
         return 0
 
     def identity(self) -> str:
-        """Other samples have another identity; states name it. By default, the names and sizes of the shards."""
+        """Returns a text that differs for different samples. States contain it. By default, it is made from the names
+        and sizes of the shards."""
         names = [(name.rpartition("/")[2], samples) for name, samples in self.shards()]
         return hashlib.sha256(json.dumps([type(self).__qualname__, names]).encode()).hexdigest()[:32]
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of MP4 files by their numbers, from any storage.
+"""Reads frames of MP4 files by number, from any storage.
 
     video = millrace.video.Reader("s3://bucket/episode_000000.mp4")
     video[7]                                   # uint8 [height, width, 3], RGB
     video.frames([7, 3, 250], layout="chw")    # uint8 [3, 3, height, width]
 
-Integers decide, never times: `video.pts` and `video.time_base` say when each frame is shown.
+Frames are chosen by integers, never by times. `video.pts` and `video.time_base` say when each frame is shown.
 """
 
 from __future__ import annotations

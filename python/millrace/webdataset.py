@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`mr.WebDataset(urls).shuffle(1000).decode("rgb8").map(f).batched(64)`: for code that is written that way."""
+"""Supports code in the style `mr.WebDataset(urls).shuffle(1000).decode("rgb8").map(f).batched(64)`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace import fields as _fields
 from millrace.loader import State, StrPath
 from millrace.samples import KEY, STATE_KEY, Map, SampleBatch, SampleLoader, Work, collate, together, unbatch
 
-#: A handler of webdataset: gets an exception; raises it, or returns True (leave the sample out).
+#: A handler as in webdataset: it gets an exception and raises it, or returns True to leave the sample out.
 Handler = Callable[[Exception], bool]
 
 _logger = logging.getLogger("millrace")
@@ -26,8 +26,8 @@ _IMAGE = re.compile(r"^(torch|pil)?(l|rgb|rgba)?(8)?$")
 
 
 def _expand(urls: StrPath | Sequence[StrPath]) -> list[str]:
-    """As webdataset does: '::' between patterns and ${NAME} from the variable WDS_NAME, in a string. Braces are expanded
-    by the loader."""
+    """Expands the URLs as webdataset does: in a string, '::' separates patterns and ${NAME} is the value of the
+    variable WDS_NAME. The loader expands braces."""
     if not isinstance(urls, (str, os.PathLike)):
         return [os.fspath(url) for url in urls]
     text = os.fspath(urls)
@@ -52,16 +52,16 @@ def _first(sample: Mapping[str, Any], names: str | Sequence[str]) -> Any:
 
 
 class _Step:
-    """One stage of a chain: a function of a sample (or batch), and what becomes of its exceptions."""
+    """One stage of a chain: a function of a sample (or batch), and the handler of its exceptions."""
 
     def __init__(self, function: Callable[[Any], Any], handler: Handler | None = None, keeps: bool = False) -> None:
         self.function = function
         self.handler = handler
-        self.keeps = keeps  # the function says whether a sample stays
+        self.keeps = keeps  # True: the function returns whether to keep a sample
 
 
 def _run(steps: Sequence[_Step], value: Any, key: str) -> tuple[bool, Any]:
-    """What the stages make of a sample; False: it is left out."""
+    """Runs the stages on a sample and returns (True, result), or (False, None) if the sample is left out."""
     for step in steps:
         try:
             result = step.function(value)
@@ -144,7 +144,7 @@ class _ToTuple:
 
 
 class _Pictures:
-    """Pictures of a sample as PIL or torch has them."""
+    """Converts the pictures of a sample to PIL images or torch tensors."""
 
     def __init__(self, kind: str, mode: str) -> None:
         self.kind = kind
@@ -167,7 +167,8 @@ class _Pictures:
 
 
 def collate_samples(samples: Sequence[Any]) -> Any:
-    """A batch of samples that are dicts or tuples: numbers and arrays of one shape become arrays, other things lists."""
+    """Makes a batch of samples that are dicts or tuples. Numbers, and arrays of one shape, become arrays; other values
+    become lists."""
     if samples and isinstance(samples[0], (tuple, list)):
         return tuple(together(list(values)) for values in zip(*samples, strict=True))
     return collate(samples)
@@ -177,8 +178,8 @@ class _Stages:
     """The stages of a chain. Immutable."""
 
     def __init__(self) -> None:
-        self.before: list[_Step] = []  # of a sample
-        self.after: list[_Step] = []  # of a batch
+        self.before: list[_Step] = []  # stages of a sample
+        self.after: list[_Step] = []  # stages of a batch
         self.batch_size: int | None = None
         self.collation: Callable[[Sequence[Any]], Any] | None = collate_samples
         self.partial = True
@@ -243,19 +244,20 @@ class _ChainLoader(SampleLoader):
 
 
 class WebDataset:
-    """Samples of tars through a chain of stages, as the package webdataset has it: each method gives a new object.
+    """Passes samples of tars through a chain of stages, like the package webdataset. Each method returns a new object.
 
-    Beneath is mr.SampleLoader: the order is that of its seed and epoch on any number of ranks, each sample comes once an
-    epoch, `state_dict()` continues anywhere, damage is an error or quarantine, and shards are on any storage.
+    WebDataset uses mr.SampleLoader: the order depends on its seed and epoch on any number of ranks, each sample comes
+    once per epoch, a state of `state_dict()` continues on any number of ranks, damaged samples are errors or are
+    quarantined, and the shards can be on any storage.
 
-    urls: a string ('::', braces and ${NAME} for the variable WDS_NAME), or a list.
-    handler: a handler of webdataset that returns True puts damaged samples into quarantine; None: they are errors.
-    workers, worker_kind: threads or processes that run the stages, as of SampleLoader.
+    urls: a string ('::' separates patterns, braces are expanded, ${NAME} is the variable WDS_NAME), or a list.
+    handler: a handler as in webdataset. If it returns True, damaged samples are quarantined. None: they are errors.
+    workers, worker_kind: threads or processes that run the stages, as in SampleLoader.
     loader_options: further arguments of SampleLoader: seed, rank, world_size, cache, memory_bytes, ...
 
-    What differs from webdataset: shuffle(n) shuffles the whole epoch, whatever n is; ranks share the samples and not the
-    shards, so there is no nodesplitter; pickles and .pth stay bytes. `resampled` is not offered: repeat() gives epochs
-    without end.
+    Differences from webdataset: shuffle(n) shuffles the whole epoch, whatever n is. Ranks share the samples, not the
+    shards, so there is no nodesplitter. Pickles and .pth files stay bytes. `resampled` is not supported; repeat() makes
+    the stream endless.
     """
 
     def __init__(
@@ -298,13 +300,17 @@ class WebDataset:
         return self._with(lambda stages: stages.__dict__.update(values))
 
     def shuffle(self, size: int, **_: Any) -> Any:
-        """Shuffles the epoch (all of it), unless `size` is below 1."""
+        """Shuffles the whole epoch, unless `size` is below 1."""
         return self._set(shuffle=True) if size >= 1 else self._with(lambda stages: None)
 
     def decode(self, *specs: Any, handler: Handler | None = None, only: Any = None) -> Any:
-        """Decodes fields by their extensions. `specs`: how pictures come: 'l', 'rgb', 'rgba' (float32, 0 to 1), with an 8
-        behind (uint8), with 'torch' before ([channels, height, width], tensors) or 'pil' before; without it they stay
-        bytes. `handler`: one that returns True puts samples that do not decode into quarantine."""
+        """Decodes fields by their extensions.
+
+        specs: the format of pictures: 'l', 'rgb' or 'rgba' (float32, 0 to 1). A suffix '8' means uint8. A prefix
+            'torch' means tensors [channels, height, width]; a prefix 'pil' means PIL images. Without specs, pictures
+            stay bytes.
+        handler: if it returns True, samples that do not decode are quarantined.
+        """
         if only is not None or any(not isinstance(spec, str) for spec in specs):
             raise NotImplementedError("WebDataset: decode() with functions or `only`: use map() or map_dict()")
         if self._stages.before:
@@ -331,33 +337,34 @@ class WebDataset:
         return changed
 
     def map(self, f: Map, handler: Handler | None = None) -> Any:
-        """f of each sample, or, behind batched(), of each batch."""
+        """Applies f to each sample or, after batched(), to each batch."""
         return self._add(f, handler)
 
     def map_dict(self, handler: Handler | None = None, **functions: Map) -> Any:
-        """A function for each of these fields."""
+        """Applies one function to each of the named fields."""
         return self._add(_MapDict(functions), handler)
 
     def map_tuple(self, *functions: Map, handler: Handler | None = None) -> Any:
-        """A function for each place of a tuple."""
+        """Applies one function to each element of a tuple."""
         return self._add(_MapTuple(functions), handler)
 
     def select(self, predicate: Callable[[Any], bool], **_: Any) -> Any:
-        """Drops samples for which `predicate` is false. Batches are not filled up, so all ranks have equally many."""
+        """Drops samples for which `predicate` is false. Batches are not refilled, so all ranks have the same number of
+        batches."""
         return self._add(predicate, keeps=True)
 
     def rename(self, handler: Handler | None = None, keep: bool = True, **names: str | Sequence[str]) -> Any:
-        """new="old;or this": the first field that is there."""
+        """Renames fields: new="old;or this" takes the first of these fields that exists."""
         return self._add(_Rename(names, keep), handler)
 
     def rename_keys(
         self, *pairs: tuple[str, str], keep_unselected: bool = False, must_match: bool = True, **names: str
     ) -> Any:
-        """new="*.pattern": the field that matches."""
+        """Renames fields by pattern: new="*.pattern" takes the field that matches."""
         return self._add(_RenameKeys([*pairs, *names.items()], keep_unselected, must_match))
 
     def to_tuple(self, *names: str, handler: Handler | None = None) -> Any:
-        """These fields as a tuple; "jpg;png" is the first that is there."""
+        """Makes a tuple of these fields. "jpg;png" takes the first of these fields that exists."""
         wanted = [name for given in names for name in given.split()]
         return self._add(_ToTuple(wanted), handler)
 
@@ -367,7 +374,7 @@ class WebDataset:
         collation_fn: Callable[[Sequence[Any]], Any] | None = collate_samples,
         partial: bool = True,
     ) -> Any:
-        """Batches of `batchsize` samples on each rank. `collation_fn`: None gives lists of samples."""
+        """Makes batches of `batchsize` samples on each rank. `collation_fn`: None makes lists of samples."""
         if self._stages.batch_size is not None:
             raise ValueError("WebDataset: batched() twice")
         if batchsize < 1:
@@ -375,11 +382,11 @@ class WebDataset:
         return self._set(batch_size=int(batchsize), collation=collation_fn, partial=partial)
 
     def repeat(self, nepochs: int | None = None) -> Any:
-        """`nepochs` epochs in a `for`; None: no end."""
+        """Makes each `for` return `nepochs` epochs; None: it never ends."""
         return self._set(epochs=nepochs)
 
     def with_epoch(self, n: int) -> Any:
-        """A `for` gives n samples (or batches) of a stream without end, and the next `for` goes on behind them."""
+        """Makes each `for` return the next n samples (or batches) of an endless stream."""
         return self._set(epochs=None, epoch_items=int(n))
 
     def with_length(self, n: int, **_: Any) -> Any:
@@ -388,7 +395,7 @@ class WebDataset:
 
     @property
     def loader(self) -> SampleLoader:
-        """The loader beneath: report(), provenance(), quarantined(), stats()."""
+        """The SampleLoader that this object uses: report(), provenance(), quarantined(), stats()."""
         if self._loader is None:
             self._loader = _ChainLoader(self._urls, self._stages, **self._options)
         return self._loader
@@ -413,7 +420,7 @@ class WebDataset:
         raise TypeError("a WebDataset gives its samples in order only; iterate over it, it has its own workers")
 
     def state_dict(self) -> State:
-        """The place behind the last sample or batch, for any number of ranks; as of SampleLoader."""
+        """Returns the state after the last sample or batch, for any number of ranks, as in SampleLoader."""
         return self.loader.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -433,7 +440,8 @@ class WebDataset:
 
 
 def _continues(handler: Handler) -> bool:
-    """Whether a handler goes on behind damage. Handlers sleep, warn and raise as they like; it is asked once."""
+    """Returns whether a handler continues after damage. Handlers may sleep, warn or raise, so each is asked only
+    once."""
     try:
         return bool(handler(ValueError("a question of Millrace: whether this handler goes on")))
     except Exception:

@@ -35,6 +35,11 @@ def steps(folder: Path) -> list[int]:
     return sorted(int(path.name.split("-")[1]) for path in folder.glob("checkpoint-*"))
 
 
+def test_a_folder_without_checkpoints_gets_a_warning(millrace: Millrace):
+    ran = millrace("ckpt", "follow", "typo", "home", "--once", "--settle", "0")
+    assert "typo holds no checkpoint-N" in ran.err and "copied 0" in ran.out
+
+
 def test_what_is_complete_is_copied_and_pruned(millrace: Millrace):
     out, target = millrace.cwd / "out", millrace.cwd / "home"
     for step in (10, 20, 30):

@@ -186,7 +186,7 @@ def test_torchrun_without_the_number_of_nodes_trains_twice(attempt, tmp_path: Pa
 
 def test_a_step_that_nothing_waits_for_is_lost(attempt, tmp_path: Path):
     # Long, since a busy Slurm needs seconds to end the steps of a job that is over.
-    trial = attempt(f"srun bash -c 'sleep 60; touch {tmp_path}/done' &")
+    trial = attempt(f"srun bash -c 'sleep 60 && touch {tmp_path}/done' &")  # a sleep that is killed fails
     assert (trial.state, trial.status) == ("COMPLETED", "0:0")
     assert not (tmp_path / "done").exists() and "SB39" in trial.rules
     trial = attempt(f"srun bash -c 'sleep 2; touch {tmp_path}/done' &", "wait $!")

@@ -481,6 +481,46 @@ def test_times_that_64_bits_of_nanoseconds_do_not_hold(millrace: Millrace, tmp_p
     assert ("copy", "x") in actions(millrace("sync", "src", "dst", "--posix", "--json", "--dry-run"))
 
 
+def test_folders_get_their_attributes(millrace: Millrace, tmp_path: Path):
+    make(tmp_path / "src", {"a/b/x": b"1", "a-b/y": b"2", "closed/z": b"3"})
+    (tmp_path / "src" / "empty").mkdir()
+    (tmp_path / "src" / "link").symlink_to("a")
+    modes = {"": 0o750, "a": 0o711, "a/b": 0o1777, "a-b": 0o700, "closed": 0o555, "empty": 0o2775}
+    for second, (name, mode) in enumerate(modes.items()):
+        (tmp_path / "src" / name).chmod(mode)
+        os.utime(tmp_path / "src" / name, ns=(10**18, 10**18 + second))
+
+    def kept(root: Path) -> dict:
+        stats = {name: (root / name).stat() for name in modes}
+        return {name: (stat.st_mode & 0o7777, stat.st_mtime_ns) for name, stat in stats.items()}
+
+    millrace("sync", "src", "dst")
+    assert all(kept(tmp_path / "dst")[name] != kept(tmp_path / "src")[name] for name in modes)
+    # DST's own copy of a linked folder is not what SRC has there.
+    (tmp_path / "elsewhere").mkdir(mode=0o701)
+    (tmp_path / "dst" / "empty").rmdir()
+    (tmp_path / "dst" / "empty").symlink_to(tmp_path / "elsewhere")
+    dry = millrace("sync", "src", "dst", "--posix", "--dry-run", "--json", status=1).object("transfer_summary")
+    assert dry["set_folders"] == 5 and kept(tmp_path / "dst")["a"] != kept(tmp_path / "src")["a"]
+    ran = millrace("sync", "src", "dst", "--posix", "--json", status=1).object("transfer_summary")
+    assert ran["set_folders"] == 5 and (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o701
+    (tmp_path / "dst" / "empty").unlink()
+    ran = millrace("sync", "src", "dst", "--posix", "--json").object("transfer_summary")
+    assert kept(tmp_path / "dst") == kept(tmp_path / "src")
+    assert not (tmp_path / "dst" / "link").exists()
+    again = millrace("sync", "src", "dst", "--posix", "--json")
+    assert again.object("transfer_summary")["set_folders"] == 0 and actions(again) == [("pass", "link")]
+    millrace("cp", "src", "copied", "-r", "--posix")
+    assert kept(tmp_path / "copied") == kept(tmp_path / "src")
+    (tmp_path / "src" / "a").chmod(0o770)
+    assert "attributes of 1 folder" in millrace("sync", "src", "dst", "--posix").out
+    assert kept(tmp_path / "dst") == kept(tmp_path / "src")
+    # A folder that a filter leaves out is none of the sync.
+    (tmp_path / "src" / "a-b").chmod(0o777)
+    millrace("sync", "src", "dst", "--posix", "--exclude", "/a-b/")
+    assert kept(tmp_path / "dst")["a-b"] == (0o700, 10**18 + 3)
+
+
 def test_a_parent_is_what_the_system_says(millrace: Millrace):
     cwd = millrace.cwd
     for folder in ("releases/v2", "releases/data", "data"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of files that are no tars: JSON lines, Parquet, Arrow, .npy and .npz, MDS. What decides which of them reads what
-a user named."""
+"""Reads rows of files that are not tars: JSON lines, Parquet, Arrow, .npy and .npz, MDS. This module chooses the reader
+for the user's paths."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _ENDINGS: dict[str, type[Files]] = {
 
 
 def _dataset_files(folder: str) -> list[str] | None:
-    """The Arrow files of a folder that the package datasets wrote; None: it is none. Raises ValueError."""
+    """Returns the Arrow files of a folder that the package datasets wrote; None: it is not such a folder. Raises
+    ValueError."""
     if os.path.exists(os.path.join(folder, "dataset_dict.json")):
         with open(os.path.join(folder, "dataset_dict.json")) as file:
             splits = json.load(file).get("splits", [])
@@ -41,14 +42,14 @@ def _dataset_files(folder: str) -> list[str] | None:
         if facts.get("_indices_data_files") or facts.get("_indices_files"):
             raise ValueError(f"{folder}: its rows are in another order than its files; save it after flatten_indices()")
         return [os.path.join(folder, entry["filename"]) for entry in facts["_data_files"]]
-    if os.path.exists(os.path.join(folder, "dataset_info.json")):  # a folder of its cache
+    if os.path.exists(os.path.join(folder, "dataset_info.json")):  # a folder of the cache of the package datasets
         found = sorted(name for name in os.listdir(folder) if name.endswith(".arrow") and not name.startswith("cache-"))
         return [os.path.join(folder, name) for name in found] or None
     return None
 
 
 def _is_mds(folder: str) -> bool:
-    """Whether it is a folder that MosaicML Streaming wrote."""
+    """Returns whether MosaicML Streaming wrote the folder."""
     if folder.endswith((".tar", ".bin")) or any(mark in folder for mark in "*?[{"):
         return False
     if "://" not in folder and not os.path.isdir(folder):
@@ -61,7 +62,8 @@ def _is_mds(folder: str) -> bool:
 
 
 def row_source(paths: Sequence[str], columns: Sequence[str] | None) -> SampleSource | None:
-    """What reads these paths, where they are rows; None: they are tars. Raises ValueError (several kinds)."""
+    """Returns the source that reads these paths if they are rows; None: they are tars. Raises ValueError (several
+    kinds)."""
     kinds: dict[type[Files] | None, list[str]] = {}
     for path in paths:
         kind = next((kind for ending, kind in _ENDINGS.items() if path.lower().endswith(ending)), None)
@@ -81,7 +83,7 @@ def row_source(paths: Sequence[str], columns: Sequence[str] | None) -> SampleSou
 
 
 def resolve_source(shards: Any, columns: Sequence[str] | None) -> SampleSource | None:
-    """The same of what a user gave: a path, several, or a SampleSource."""
+    """Returns the source for the user's argument: a path, several paths, or a SampleSource; None: tars."""
     if isinstance(shards, SampleSource):
         return shards
     listed = [shards] if isinstance(shards, (str, os.PathLike)) else list(shards)

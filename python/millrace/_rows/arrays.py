@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of .npy and .npz."""
+"""Reads rows of .npy and .npz files."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _HEAD = 64 << 10  # more than any header of a .npy that NumPy itself reads
 
 @dataclass
 class _Place:
-    """Where the values of an array lie."""
+    """The place of the values of an array."""
 
     dtype: str
     shape: list[int]
-    begin: int  # of the values in the file; -1: they are in a ZIP file, or in Fortran's order
-    member: str  # of a .npz
+    begin: int  # the first byte of the values in the file; -1: they are in a ZIP file, or in Fortran order
+    member: str  # the member of a .npz
 
 
 def _place_of(head: bytes, at: int, member: str) -> _Place:
-    """What the first bytes of a .npy say. Raises ValueError."""
+    """Returns the place that the first bytes of a .npy describe. Raises ValueError."""
     stream = io.BytesIO(head)
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -46,8 +46,9 @@ def _place_of(head: bytes, at: int, member: str) -> _Place:
 
 
 class Arrays(Files):
-    """Rows of .npy and .npz: the first dimension counts them. The column of a .npy is 'array', the columns of a .npz are
-    its arrays. A .npy of this machine is mapped into memory, others are read by ranges; an array of a .npz is read whole."""
+    """Rows of .npy and .npz files. The rows are counted along the first dimension. The column of a .npy is 'array'; the
+    columns of a .npz are its arrays. A .npy on this machine is mapped into memory; other .npy files are read by ranges.
+    An array of a .npz is read whole."""
 
     def _reset(self) -> None:
         self._places: list[dict[str, _Place]] = []
@@ -93,7 +94,7 @@ class Arrays(Files):
             for info in archive.infolist():
                 with archive.open(info) as member:
                     place = _place_of(member.read(_HEAD), 0, info.filename)
-                place.begin = -1  # a ZIP's checksum holds for the whole array
+                place.begin = -1  # the checksum of a ZIP covers the whole array
                 places[info.filename.removesuffix(".npy")] = place
         return places
 
@@ -103,7 +104,7 @@ class Arrays(Files):
         return sum(np.dtype(place.dtype).itemsize * int(np.prod(place.shape)) for place in places)
 
     def _load(self, shard: int, column: str) -> npt.NDArray[Any]:
-        """Reads an array whole (it cannot be read by ranges)."""
+        """Reads an array whole, because it cannot be read by ranges."""
         found = self._whole.recall((shard, column))
         if found is None:
             name = self.files[shard]

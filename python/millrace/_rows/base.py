@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of files."""
+"""The base of all sources that read rows of files."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _OPENED_AT_ONCE = 16
 
 @dataclass(frozen=True)
 class Settings:
-    """What a loader says of the files."""
+    """The loader's settings for the files."""
 
     cache: str = ""  # the directory of the node's cache; empty: none
     cache_bytes: str = "0"
-    kept_bytes: int = 256 << 20  # of what was decoded and may be asked for again
+    kept_bytes: int = 256 << 20  # bytes of decoded data that are kept, because they may be requested again
 
 
 class Files(SampleSource):
-    """Rows of files. What was opened stays with this process."""
+    """Rows of files. Opened files belong to this process."""
 
     def __init__(self, files: Sequence[str], columns: Sequence[str] | None = None) -> None:
         self._start(list(files), None if columns is None else list(columns), Settings())
@@ -47,7 +47,7 @@ class Files(SampleSource):
         self._start(*state)
 
     def use(self, settings: Settings) -> None:
-        """REQUIRES: nothing was read yet."""
+        """Sets the settings. REQUIRES: nothing was read yet."""
         self.settings = settings
         self._forget()
 
@@ -60,11 +60,11 @@ class Files(SampleSource):
         self._reset()
 
     def _reset(self) -> None:
-        """Forgets what was opened."""
+        """Forgets the opened files."""
 
     @abstractmethod
     def _open(self) -> tuple[list[tuple[str, int]], list[str]]:
-        """The shards, and what tells the content of the files from another one."""
+        """Returns the shards, and texts that distinguish the content of the files from other content."""
 
     def shards(self) -> list[tuple[str, int]]:
         if self._process != os.getpid():
@@ -83,16 +83,17 @@ class Files(SampleSource):
         return self._content
 
     def _each(self, look: Callable[[str], T]) -> list[T]:
-        """What `look` gives for each file, several at a time."""
+        """Returns the result of `look` for each file, several at a time."""
         if len(self.files) == 1:
             return [look(self.files[0])]
         with ThreadPoolExecutor(min(_OPENED_AT_ONCE, len(self.files))) as pool:
             return list(pool.map(look, self.files))
 
     def _kept(self, kind: str, build: Callable[[], bytes]) -> bytes:
-        """What `build` learns of the files, by one process of the node."""
+        """Returns the result of `build`, which describes the files. One process of the node builds it."""
         versions = self._each(self.objects.version)
-        # Files without a version, and those that only this process knows, say nothing to others.
+        # Results for files without a version, and for files that only this process knows, are useless to other
+        # processes.
         if any(version.endswith(" ") for version in versions) or any(name.startswith("mem:") for name in self.files):
             return build()
         names = [name if "://" in name else os.path.abspath(name) for name in self.files]

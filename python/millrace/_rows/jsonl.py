@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of JSON lines."""
+"""Reads rows of JSON lines."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _IS_TEXT[list(b" \t\n\r\v\f")] = False
 
 
 def find_lines(reader: _core.ObjectReader) -> tuple[Lines, str]:
-    """Where each line that is not blank begins and ends, the latter behind its newline; and a hash of the content."""
+    """Returns where each non-blank line begins and ends (after its newline), and a hash of the content."""
     digest = hashlib.sha256()
     found: list[Lines] = []
-    begin, is_full = 0, False  # of the line that the chunk goes on with
+    begin, is_full = 0, False  # the state of the line that continues in this chunk
     for at in range(0, reader.size, _CHUNK):
         data = reader.read(at, _CHUNK)
         digest.update(data)
@@ -50,8 +50,8 @@ def find_lines(reader: _core.ObjectReader) -> tuple[Lines, str]:
 
 
 class JsonLines(Files):
-    """Rows of JSON lines; each is an object. A file is read once to find its lines, by one process of the node. Blank
-    lines are no rows."""
+    """Rows of JSON lines; each line is an object. One process of the node reads a file once to find its lines. Blank
+    lines are not rows."""
 
     def _reset(self) -> None:
         self._lines: list[Lines] = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of folders that MosaicML Streaming wrote."""
+"""Reads rows of folders that MosaicML Streaming wrote."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MDS_DTYPES = {
 
 
 def _mds_array(data: bytes, rest: str) -> npt.NDArray[Any]:
-    """An array whose dtype and shape are in the encoding's name or, where they are not, before its values."""
+    """Returns an array. Its dtype and shape are in the encoding's name or, if they are not, before its values."""
     named = rest.split(":") if rest else []
     at = 0
     if named:
@@ -71,7 +71,7 @@ def _mds_value(encoding: str, data: bytes) -> Any:
 
 
 def _unpacked_shard(data: bytes, codec: str, size: int) -> bytes:
-    if codec == "bz2":  # pyarrow unpacks it as a stream only
+    if codec == "bz2":  # pyarrow decompresses bz2 only as a stream
         return bz2.decompress(data)
     codec = {"br": "brotli", "gz": "gzip"}.get(codec, codec)
     whole: bytes = arrow().decompress(data, decompressed_size=size, codec=codec, asbytes=True)
@@ -79,8 +79,8 @@ def _unpacked_shard(data: bytes, codec: str, size: int) -> bytes:
 
 
 class Mds(Files):
-    """Rows of folders that MosaicML Streaming wrote (index.json and shards in MDS), as they are. A sample is one range of
-    a shard; a compressed shard is read whole."""
+    """Rows of folders that MosaicML Streaming wrote (index.json and shards in MDS), without conversion. A sample is one
+    range of a shard. A compressed shard is read whole."""
 
     def _reset(self) -> None:
         self._in_index: list[tuple[str, dict[str, Any]]] = []
@@ -111,7 +111,7 @@ class Mds(Files):
         return sum(int(facts["raw_data"]["bytes"]) for _, facts in self._in_index)
 
     def _bytes(self, shard: int, begin: int, end: int) -> bytes:
-        """[begin, end) of a shard."""
+        """Returns bytes [begin, end) of a shard."""
         folder, facts = self._in_index[shard]
         packed = facts.get("zip_data")
         if not packed:

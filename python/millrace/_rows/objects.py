@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that rows come from: each opened once, in one version, through the cache of the node where there is one;
-and what was learned of them, kept for all processes of the node."""
+"""Opens the files that rows come from: each file once, in one version, through the node's cache if there is one. Keeps
+results about the files for all processes of the node."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from millrace.io import ObjectFile
 
 T = TypeVar("T")
 _MOST_OPEN = 64
-_LONGEST_WAIT = 600.0  # seconds for which a process waits for another one's work
+_LONGEST_WAIT = 600.0  # seconds that a process waits for the work of another process
 
 
 class Recent(OrderedDict[Any, tuple[T, int]]):
-    """The values that were used last, up to a number of bytes, and one at least. Thread-safe."""
+    """The values that were used last, up to a number of bytes, but at least one value. Thread-safe."""
 
     def __init__(self, most_bytes: int) -> None:
         super().__init__()
@@ -49,8 +49,8 @@ class Recent(OrderedDict[Any, tuple[T, int]]):
 
 
 class Objects:
-    """Open objects by name. An object that has another version when it is opened again raises CorruptionError.
-    Thread-safe; belongs to one process."""
+    """Open objects by name. Raises CorruptionError if an object has another version when it is opened again.
+    Thread-safe. Belongs to one process."""
 
     def __init__(self, cache: str = "", cache_bytes: str = "0") -> None:
         self._cache = (cache, cache_bytes)
@@ -74,25 +74,26 @@ class Objects:
         return opened
 
     def version(self, name: str) -> str:
-        """Size and version. One that ends in a blank says nothing of the content."""
+        """Returns size and version. A text that ends in a blank does not identify the content."""
         self.reader(name)
         with self._lock:
             return self._versions[name]
 
     def read(self, name: str, begin: int, end: int) -> bytes:
-        """Bytes [begin, end). Raises CorruptionError where the object ends before."""
+        """Reads bytes [begin, end). Raises CorruptionError if the object ends before `end`."""
         data = self.reader(name).read(begin, end - begin)
         if len(data) != end - begin:
             raise _core.CorruptionError(f"{name}: it ends at byte {begin + len(data)}, where {end} are needed")
         return data
 
     def file(self, name: str) -> ObjectFile:
-        """A file object with a position of its own."""
+        """Returns a file object with its own position."""
         return ObjectFile(name, reader=self.reader(name))
 
 
 def fingerprint(reader: _core.ObjectReader) -> str:
-    """Of the size, both ends and fourteen places between: what tells files apart that cannot be read whole."""
+    """Returns a hash of the size, both ends and fourteen places between them. It distinguishes files that cannot be
+    read whole."""
     size = reader.size
     pieces = [(0, min(size, 64 << 10)), (max(0, size - (64 << 10)), min(size, 64 << 10))]
     pieces += [(size * part // 15, min(4096, size - size * part // 15)) for part in range(1, 15)]
@@ -108,13 +109,13 @@ def _stored(path: str) -> bytes | None:
             data = file.read()
     except OSError:
         return None
-    # What is damaged is made again.
+    # A damaged result is made again.
     return data[32:] if hashlib.sha256(data[32:]).digest() == data[:32] else None
 
 
 def once_a_node(key: str, build: Callable[[], bytes]) -> bytes:
-    """What `build` gives. Of the processes of this user on this node that ask by the same key, one calls it, and the
-    others wait and read what it found. The key names the versions of what it depends on."""
+    """Returns the result of `build`. Of this user's processes on this node that use the same key, one calls `build`.
+    The others wait and read its result. The key names the versions of everything that the result depends on."""
     folder = _core.user_folder()
     if folder is None:
         return build()
@@ -134,7 +135,7 @@ def once_a_node(key: str, build: Callable[[], bytes]) -> bytes:
                 break
             except OSError:
                 time.sleep(0.02)
-        found = _stored(path)  # another process was first
+        found = _stored(path)  # another process may have been first
         if found is not None:
             return found
         data = build()
@@ -144,5 +145,5 @@ def once_a_node(key: str, build: Callable[[], bytes]) -> bytes:
             os.replace(file.name, path)
             os.unlink(path + ".lock")
         except OSError:
-            pass  # without room the next process makes it again
+            pass  # if the disk is full, the next process makes it again
         return data

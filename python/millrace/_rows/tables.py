@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of Parquet and Arrow."""
+"""Reads rows of Parquet and Arrow files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from millrace.sources import KEY
 
 _logger = logging.getLogger("millrace")
 PARQUET_WINDOW = 32 << 20  # bytes of a row group that are shuffled together
-_TAIL = 64 << 10  # of a Parquet file, which holds most footers
+_TAIL = 64 << 10  # bytes at the end of a Parquet file: enough for most footers
 
 
 def arrow() -> Any:
@@ -30,7 +30,8 @@ def arrow() -> Any:
 
 
 def _column_values(column: Any) -> list[Any]:
-    """The values of a column of a table. Numbers and lists of numbers are arrays, which share its memory."""
+    """Returns the values of a column of a table. Numbers and lists of numbers are arrays that share the table's
+    memory."""
     pyarrow = arrow()
     types = pyarrow.types
     if isinstance(column, pyarrow.ChunkedArray):
@@ -51,14 +52,14 @@ def _column_values(column: Any) -> list[Any]:
             return list(values.reshape(len(column), kind.list_size))
         offsets = column.offsets.to_numpy()
         return [values[a - offsets[0] : b - offsets[0]] for a, b in itertools.pairwise(offsets)]
-    # What the package datasets makes of pictures and sounds.
+    # The form in which the package datasets stores pictures and sounds.
     if types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}:
         return list(column.field("bytes").to_pylist())
     return list(column.to_pylist())
 
 
 def table_rows(table: Any, name: str, begin: int) -> list[Mapping[str, Any]]:
-    """Rows of a table of Arrow, whose first one is number `begin` of `name`."""
+    """Returns the rows of an Arrow table whose first row is number `begin` of `name`."""
     columns = {column: _column_values(table.column(column)) for column in table.column_names}
     return [
         {KEY: f"{name}:{begin + row}", **{column: values[row] for column, values in columns.items()}}
@@ -74,8 +75,8 @@ def _parquet() -> Any:
 
 
 class Parquet(Files):
-    """Rows of Parquet. A row group is read whole and is what the shuffle reads together, so it is decoded once an epoch;
-    a shard of the order is one row group."""
+    """Rows of Parquet files. A row group is read whole, and the shuffle reads its rows together, so it is decoded once
+    per epoch. Each row group is a shard of the order."""
 
     def _reset(self) -> None:
         self._groups: list[tuple[str, int]] = []
@@ -98,8 +99,9 @@ class Parquet(Files):
         return shards, [content for _, _, content in facts]
 
     def _facts_of(self, name: str) -> tuple[list[str], list[tuple[int, int]], str]:
-        """The columns, rows and bytes of each group, and what tells the content: the footer says where all else lies,
-        and in most files the least and the largest value of each column of a group."""
+        """Returns the columns, the rows and bytes of each group, and a hash that identifies the content. The hash is
+        made from the footer, which has the places of all data and, in most files, the least and the largest value of
+        each column of a group."""
         footer, tail = self._footer(name)
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         digest = hashlib.sha256(f"{self.objects.reader(name).size} ".encode() + tail).hexdigest()
@@ -107,7 +109,8 @@ class Parquet(Files):
         return columns, [(group.num_rows, group.total_byte_size) for group in groups], digest
 
     def _footer(self, name: str) -> tuple[Any, bytes]:
-        """The metadata of a file and their bytes. The end of a file is a file to pyarrow, as far as metadata go."""
+        """Returns the metadata of a file and their bytes. For its metadata, pyarrow accepts the end of a file as a
+        file."""
         size = self.objects.reader(name).size
         tail = self.objects.read(name, max(0, size - _TAIL), size)
         length = struct.unpack("<I", tail[-8:-4])[0] + 8 if len(tail) >= 8 else 0
@@ -123,7 +126,7 @@ class Parquet(Files):
 
     @property
     def window_rows(self) -> int:  # type: ignore[override]
-        # The largest group: a window is a group, as far as it fits into memory well.
+        # A window is a group if the group fits well into memory, so this is the size of the largest group.
         largest = max((samples for _, samples in self.shards()), default=0)
         rows = sum(samples for _, samples in self.shards())
         most = max(256, PARQUET_WINDOW * rows // max(self._bytes, 1))
@@ -164,7 +167,7 @@ class Parquet(Files):
 
 
 def _field(data: bytes, table: int, number: int) -> int:
-    """Where a field of a flatbuffer's table lies; 0: it has none."""
+    """Returns the place of a field of a flatbuffer's table; 0: the table lacks the field."""
     vtable = table - struct.unpack_from("<i", data, table)[0]
     at = 4 + 2 * number
     offset = struct.unpack_from("<H", data, vtable + at)[0] if at < struct.unpack_from("<H", data, vtable)[0] else 0
@@ -175,7 +178,7 @@ _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
 
 
 class _Message:
-    """One message of Arrow's IPC format (format/Message.fbs): what it is and where."""
+    """One message of Arrow's IPC format (format/Message.fbs): its kind and its place."""
 
     def __init__(self, data: bytes, begin: int) -> None:
         root = struct.unpack_from("<I", data)[0]
@@ -191,12 +194,12 @@ class _Message:
 
 
 def _messages(reader: _core.ObjectReader, name: str) -> Iterator[tuple[_Message, int]]:
-    """The messages of a file or a stream, each with its end."""
+    """Yields the messages of a file or a stream, each with its end."""
     at = 8 if reader.read(0, 6) == b"ARROW1" else 0
     while at + 4 <= reader.size:
         head = reader.read(at, 4096)
         before, length = 4, struct.unpack_from("<I", head)[0]
-        if length == 0xFFFFFFFF:  # not as it was written before version 0.15
+        if length == 0xFFFFFFFF:  # the format since version 0.15
             if len(head) < 8:
                 break
             before, length = 8, struct.unpack_from("<I", head, 4)[0]
@@ -219,8 +222,8 @@ def _messages(reader: _core.ObjectReader, name: str) -> Iterator[tuple[_Message,
 
 
 class Arrow(Files):
-    """Rows of Arrow's files and streams, which is what the package datasets keeps. A file of this machine is mapped into
-    memory; of another one, a batch is read at once."""
+    """Rows of Arrow files and streams, which the package datasets uses. A file on this machine is mapped into memory.
+    From other files, one batch is read at a time."""
 
     def _reset(self) -> None:
         self._tables: list[Any] = []
@@ -229,7 +232,7 @@ class Arrow(Files):
 
     def _open(self) -> tuple[list[tuple[str, int]], list[str]]:
         facts = json.loads(self._kept("batches", lambda: json.dumps(self._each(self._facts_of)).encode()))
-        # Of each file, where its batches begin and end and how many rows they have; of mapped ones, nothing.
+        # For each file, where its batches begin and end and how many rows they have; for mapped files, nothing.
         self._places = [places for places, _ in facts]
         self._tables = [None if "://" in name else self._map(name) for name in self.files]
         shards = []

@@ -6,9 +6,9 @@
     step = ckpt.restore({"model": model, "optim": optim, "loader": loader})
     save = ckpt.save(step, {"model": model, "optim": optim, "loader": loader})
 
-`import millrace` alone never imports torch; this package does, on first use (docs/design/python_torch.md). `dcp`, the
-plug-ins for torch.distributed.checkpoint, `lerobot`, frames of robot datasets, and `lightning`, `titan` and `trainer`, the
-plug-ins for Lightning, for torchtitan and for the Trainer of transformers, load on first use too.
+`import millrace` alone never imports torch. This package imports it on first use (docs/design/python_torch.md). These
+modules also load on first use: `dcp` (plug-ins for torch.distributed.checkpoint), `lerobot` (frames of robot datasets),
+and `lightning`, `titan` and `trainer` (plug-ins for Lightning, torchtitan and the Trainer of transformers).
 """
 
 import importlib as _importlib

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asynchronous checkpoints of a training state: modules, optimizers, loaders, plain data; by name, without pickle."""
+"""Asynchronous checkpoints of a training state: modules, optimizers, loaders and plain data, by name, without
+pickle."""
 
 from __future__ import annotations
 
@@ -33,23 +34,25 @@ from .restore import Restorer
 from .share import Share
 from .tensors import address, storage_address
 
-# A save under way:
-# .step, .bytes (of this rank's file), .done, .status ({tier: "pending", "durable", "failed" or "skipped"}), and
-# .wait(timeout=None, tier=None), which returns when the step is committed and durable in that tier (default: in all),
-# and raises its error, or TimeoutError after `timeout` seconds; `tier` may be the bucket's side of a link
-# (millrace.link) that a tier lies in, which then has all files of the step; and .wait_removals(), which returns when the
-# removal of older steps has ended, too. Dropping the object does not stop the save.
+# A save in progress:
+# .step, .bytes (the size of this rank's file), .done, .status ({tier: "pending", "durable", "failed" or "skipped"}),
+# .wait(timeout=None, tier=None), which returns when the step is committed and durable in that tier (default: in all
+# tiers). It raises the error of the save, or TimeoutError after `timeout` seconds. If a tier is in a linked folder
+# (millrace.link), `tier` may be the bucket of the link: wait() then returns when the bucket has all files of the step.
+# .wait_removals(), which returns when the removal of older steps has ended as well.
+# Dropping the object does not stop the save.
 Save = _core.PendingSave
 
 
 @dataclass(frozen=True)
 class Tier:
-    """A folder of checkpoints nearer to the training than the root, for Checkpointer(tiers=[...]).
+    """A folder of checkpoints that is nearer to the training job than the root, for Checkpointer(tiers=[...]).
 
-    url: a folder, or a URL of one.
+    url: a folder, as a path or a URL.
     keep_last, keep_every, keep_best, keep_days, quota_bytes: as in Checkpointer, for this tier. None: the
-        Checkpointer's value. quota_bytes is this folder's own; 0: no quota.
-    save_every: only steps divisible by it come here; 0: all. Not for the nearest tier, which takes every save.
+        Checkpointer's value. quota_bytes applies to this folder alone; 0: no quota.
+    save_every: only steps divisible by this number are saved here; 0: all steps. Not for the nearest tier, which gets
+        every save.
     """
 
     url: str | os.PathLike[str]
@@ -61,62 +64,67 @@ class Tier:
     quota_bytes: int = 0
 
 
-# Called with (step, tier, error) on a background thread when a save has ended in a tier; error is None when it is
-# durable there.
+# Called with (step, tier, error) on a background thread when a save has ended in a tier. error is None if the step is
+# durable in that tier.
 OnSaved = Callable[[int, str, Exception | None], object]
 
-# Retention as the Saver takes it: last, every, best, monitor, higher is better, seconds, bytes.
+# The retention rules as the Saver takes them: last, every, best, monitor, higher is better, seconds, bytes.
 _KeepEntry = tuple[int, int, int, str, bool, float, int]
 
 
 class Checkpointer:
-    """Saves and restores a training state below `root`; every rank of the job constructs one, at the same point.
+    """Saves and restores a training state below `root`. Every rank of the job constructs one at the same point.
 
-    root: a folder, or a URL of one.
-    keep_last, keep_every, keep_best, keep_days: a committed step stays when one of these rules keeps it: the newest
-        `keep_last`; those divisible by `keep_every`; the `keep_best` steps with the best `monitor` among the metrics
-        given to save(), by `mode`: "min" or "max"; those that are younger than `keep_days`. The newest always stays.
-        Without keep_last, keep_best and keep_days all steps stay. A step is removed only when a newer one is durable.
-    quota_bytes: what all committed steps may take. Above it, kept steps are removed too: first the oldest, then those
-        of keep_every, then those of keep_best, worst first. The step that is being written takes space beyond it.
-        0: no quota.
-    rank, world_size: default to torch.distributed's when it is initialised, else to RANK and WORLD_SIZE, else 0 of 1.
+    root: a folder, as a path or a URL.
+    keep_last, keep_every, keep_best, keep_days: a committed step is kept if one of these rules keeps it. keep_last: the
+        newest `keep_last` steps. keep_every: the steps divisible by `keep_every`. keep_best: the `keep_best` steps with
+        the best `monitor` among the metrics passed to save(), by `mode`: "min" or "max". keep_days: the steps younger
+        than `keep_days` days. The newest step is always kept. Without keep_last, keep_best and keep_days, all steps are
+        kept. A step is removed only when a newer step is durable.
+    quota_bytes: the space that all committed steps together may take. Above it, kept steps are removed too: first the
+        oldest, then those of keep_every, then those of keep_best, worst first. The step that is being written takes
+        space in addition to the quota. 0: no quota.
+    rank, world_size: default to those of torch.distributed if it is initialised, else to RANK and WORLD_SIZE, else 0
+        of 1.
     process_group: the ranks that save together; default: all.
     threads: number of threads that save; 0: automatic.
-    memory_bytes: what the saves of all ranks of this node may take of the host's memory together, pinned or not; 0: as
-        much as the ranks' files. Each rank has an equal share, by LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE; with tiers
-        a quarter of it is for the copies between them. A state larger than the rank's share is written through that
-        share while training waits, until the nearest tier has it; the log says so. Memory of saves that hang in storage
-        counts too.
-    reserve: memory for the snapshot, taken now and touched in the background, so that the first save stops training no
-        longer than the later ones: the bytes of this rank's file, or a state as given to save() whose tensors are
-        there already (an optimizer has none before its first step: AdamW's are 2 x 4 bytes a parameter). 0: the first
-        save takes it, and touching 1 GB of fresh memory can take a second.
-    commit_timeout: seconds that a save waits for the other ranks before it fails, naming them. A rank that fails tells
-        the others, who then end at once with its cause. save() waits no longer than the larger of this and tier_timeout
-        for the save before it, which is then given up: TimeoutError.
-    tiers: folders nearer than `root`, nearest first: paths, URLs or Tier. A save is written to the first, and from its
-        files to the others in the background. Each commits by itself. A tier that fails costs a warning; the save has
-        failed when no tier has the step. restore() reads each part from the nearest good copy, and then writes files
-        and manifests that were damaged in a tier anew. A path that is a different folder on each node, such as a local
+    memory_bytes: the host memory, pinned or not, that the saves of all ranks of this node may use together; 0: as much
+        as the ranks' files. Each rank has an equal share, by LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE. With tiers, a
+        quarter of the share is for the copies between tiers. A state larger than the rank's share is written through
+        that share while training waits, until the nearest tier has the step. The log reports this. Memory of saves that
+        hang in storage counts too.
+    reserve: memory for the snapshot, allocated now and touched in the background, so that the first save stops training
+        no longer than later saves. Either the bytes of this rank's file, or a state as passed to save() whose tensors
+        exist already. (An optimizer has no tensors before its first step; those of AdamW take 2 x 4 bytes per
+        parameter.) 0: the first save allocates the memory, and touching 1 GB of fresh memory can take a second.
+    commit_timeout: seconds that a save waits for the other ranks before it fails with an error that names them. A rank
+        that fails tells the other ranks, which then end at once with the same cause. save() waits for the previous save
+        no longer than the larger of commit_timeout and tier_timeout. It then gives up the previous save: TimeoutError.
+    tiers: folders nearer than `root`, nearest first: paths, URLs or Tier. A save is written to the first tier, and from
+        its files to the others in the background. Each tier commits by itself. A tier that fails causes a warning. The
+        save has failed if no tier has the step. restore() reads each part from the nearest good copy, and then rewrites
+        files and manifests that were damaged in a tier. A path that is a different folder on each node, such as a local
         NVMe, is detected.
-    tier_timeout: seconds that a tier may make no progress, for example when its file server is gone. It is then given
-        up for that save, and for later ones until it answers. A restore goes on with the next tier. If the tier cannot
-        be listed, restore() raises TimeoutError, because the tier may have a newer step.
-    save_every: with tiers: only steps divisible by it come to `root`; 0: all.
-    unchanged: what happens to a tensor whose bytes equal those in the previous save, such as a frozen backbone or the
+    tier_timeout: seconds that a tier may make no progress, for example when its file server is gone. The tier is then
+        given up for that save, and for later saves until it answers. A restore continues with the next tier. If the
+        tier cannot be listed, restore() raises TimeoutError, because the tier may have a newer step.
+    save_every: with tiers: only steps divisible by this number are saved to `root`; 0: all steps.
+    unchanged: what to do with a tensor whose bytes equal those in the previous save, such as a frozen backbone or the
         base of a LoRA. "write": it is written again. "refer": the step refers to the file of the earlier step that has
-        it, which stays as long as a step refers to it, regardless of the retention rules. The first save of a run
-        writes all; so does one after a tier has failed. Builds of Millrace before this option refuse such steps.
-    new_run: this process may save in a folder that has steps without having restored one. It starts another run there:
-        the steps of the former one are left behind, and no restore chooses them once this run has saved.
+        the tensor. That file is kept as long as a step refers to it, regardless of the retention rules. The first save
+        of a run writes all tensors, and so does a save after a tier has failed. Builds of Millrace before this option
+        refuse such steps.
+    new_run: True: this process may save to a folder that already has steps, without having restored one. It starts
+        another run in this folder. The steps of the former run are left behind, and no restore chooses them once this
+        run has saved.
     on_saved: called with (step, tier, error) on a background thread when a save has ended in a tier.
 
     With several ranks, the constructor, restore(), latest_step() and steps() are collective: every rank calls them.
-    save() is not; it must only be called by all ranks with the same step.
+    save() is not collective, but all ranks must call it with the same step.
 
-    Not thread-safe. Owns threads: close() it or use it as a context manager. Pickling carries the arguments only.
-    Raises ValueError (rank and world size, torch.distributed not initialised), OSError, MemoryError (reserve).
+    Not thread-safe. The object owns threads: close() it or use it as a context manager. Pickling keeps only the
+    arguments. Raises ValueError (rank and world size, torch.distributed not initialised), OSError, MemoryError
+    (reserve).
     """
 
     def __init__(
@@ -171,12 +179,12 @@ class Checkpointer:
 
     def _open(self) -> None:
         self._group = Group(self._world_size, self._process_group)
-        # Where checkpoints are, nearest first.
+        # The folders of checkpoints, nearest first.
         self._places = Places(
             [*(os.fspath(tier.url) for tier in self._tiers), self._root], self._options["tier_timeout"]
         )
         self._attempt, self._names = self._group.from_rank0(self._rank, self._make_attempt)
-        self._restored: lines.Line | None = None  # what this object has restored
+        self._restored: lines.Line | None = None  # the line that this object has restored
         self._last_step: int | None = None  # the last step that this attempt began to save
         self._saver = _core.Saver(
             self._root,
@@ -188,16 +196,16 @@ class Checkpointer:
             **self._options,
         )
         self._reporters: list[threading.Thread] = []
-        self._healer: threading.Thread | None = None  # mends what the last restore found damaged
-        self._opened: _core.Checkpoint | None = None  # rank 0's, on the way from the listing to the restore
-        self._in_use: _core.Checkpoint | None = None  # what a restore has just read
+        self._healer: threading.Thread | None = None  # repairs the files that the last restore found damaged
+        self._opened: _core.Checkpoint | None = None  # rank 0: the checkpoint between listing and restore
+        self._in_use: _core.Checkpoint | None = None  # the checkpoint that a restore has just read
         self._copies: ImageCopies = CudaImageCopies()
         self._deferral = Deferral()
         self._last: Save | None = None
-        self._stalls = [0, 0.0, 0.0]  # saves, seconds in all, seconds of the last one
+        self._stalls = [0, 0.0, 0.0]  # the number of saves, seconds in total, seconds of the last save
 
     def _make_attempt(self) -> tuple[str, lines.Names]:
-        """An attempt newer than every attempt in every tier, and the names that the tiers have."""
+        """Returns an attempt newer than every attempt in every tier, and the names that the tiers have."""
         names = self._places.ask_names()
         restarts = [restart_of(attempt) for _, _, attempts in names for attempt in attempts]
         return f"r{max(restarts, default=-1) + 1:04}-{secrets.token_hex(4)}", names
@@ -207,7 +215,7 @@ class Checkpointer:
         return url, self._keep_entry(tier), tier.save_every, self._is_node_local(url)
 
     def _keep_entry(self, tier: Tier) -> _KeepEntry:
-        """The retention rules of a tier; unset ones are the Checkpointer's."""
+        """Returns the retention rules of a tier. Rules that are not set are those of the Checkpointer."""
         last, every, best, days = (
             getattr(self._keep if getattr(tier, name) is None else tier, name)
             for name in ("keep_last", "keep_every", "keep_best", "keep_days")
@@ -217,7 +225,7 @@ class Checkpointer:
         return last, every, best, *self._best_by, days * 86400, tier.quota_bytes
 
     def _is_node_local(self, url: str) -> bool:
-        """Whether some rank does not see a file that rank 0 creates there."""
+        """Returns whether some rank does not see a file that rank 0 creates in the folder."""
         path = url.removeprefix("file://")
         if self._world_size == 1 or "://" in path:
             return False
@@ -241,39 +249,41 @@ class Checkpointer:
         Copies from a CUDA device overlap the next forward and backward if every CUDA tensor belongs to a module
         (parameter or buffer) or optimizer (state) that is an entry of `state` or of `owners`. The optimizers' next
         step() then waits for the copies on the device. The first saves wait for their copies, until two steps have
-        shown that nothing else changes these tensors. If something does, such as weight averaging, all saves wait. If
-        something begins to do so later, the save under way is not committed, with a warning. Changes through `.data`
-        and in replayed CUDA graphs are not seen: call `save.wait()` before them, and before a graph is captured.
+        shown that nothing else changes these tensors. If something else changes them, such as weight averaging, all
+        saves wait. If such a change happens only later, the save in progress is not committed, and a warning is given.
+        Changes through `.data` and in replayed CUDA graphs are not detected: call `save.wait()` before them, and before
+        a graph is captured.
 
-        step: a number greater than that of the save before.
+        step: a number greater than the step of the previous save.
         state: a dict of
-            objects with state_dict() and load_state_dict(): modules (the wrappers of DistributedDataParallel and
-                torch.compile are looked through), optimizers, schedulers, millrace.Loader;
+            objects with state_dict() and load_state_dict(): modules (in the wrappers of DistributedDataParallel and
+                torch.compile, the module inside), optimizers, schedulers, millrace.Loader;
             tensors (also DTensor, of which each rank writes its shard) and NumPy arrays;
             None, bool, int, float, str, bytes, NumPy scalars, torch.dtype, and dict, list and tuple of all these;
             PerRank(value), for values that differ between ranks.
-        metrics: what was measured at this step, by name, such as {"val_loss": 2.1}, for keep_best. Rank 0's count.
-            Values that are not finite are left out.
-        owners: the modules and optimizers behind plain dicts in `state`, such as model.state_dict(). Without them, a
-            save of such a dict waits for its copies.
-        With several ranks all other values count as equal on all of them: one rank writes each tensor, rank 0 the
-        plain data.
+        metrics: the values measured at this step, by name, such as {"val_loss": 2.1}, for keep_best. Only those of
+            rank 0 are used. Values that are not finite are left out.
+        owners: the modules and optimizers that own the tensors of plain dicts in `state`, such as model.state_dict().
+            Without owners, a save of such a dict waits for its copies.
 
-        Waits while the save before is under way, and raises its error when wait() was not called; with tiers, only
-        until the snapshot of the save before is free, and while three saves are unfinished in some tier. Raises TypeError
-        naming the path of a value that cannot be stored (nothing is ever pickled), ValueError (the step, names),
-        FileExistsError (the step was committed by a newer attempt, or the folder has steps of which this process has
-        restored none: see new_run), OSError (no space), MemoryError. With several ranks the others then end with the
-        cause, and the step is given up on all of them.
+        With several ranks, all values except DTensor and PerRank are taken to be equal on all ranks: one rank writes
+        each tensor, and rank 0 writes the plain data.
 
-        A run that has gone back to an earlier step leaves the later ones behind: a RuntimeWarning names them once.
+        Waits for the previous save to end, and raises its error if wait() was not called. With tiers, save() waits only
+        until the snapshot of the previous save is free, and while three saves are unfinished in some tier. Raises
+        TypeError naming the path of a value that cannot be stored (nothing is ever pickled), ValueError (the step,
+        names), FileExistsError (the step was committed by a newer attempt, or the folder has steps and this process has
+        restored none of them: see new_run), OSError (no space), MemoryError. With several ranks, the other ranks then
+        end with the same cause, and all ranks give up the step.
+
+        A run that has gone back to an earlier step leaves the later steps behind. A RuntimeWarning names them once.
         """
         start = time.perf_counter()
         self._continue_line(step)
         try:
             with _no_garbage_collection():
                 self._last = self._save(step, state, metrics or {}, owners)
-        except FileExistsError:  # the other ranks find that step, too
+        except FileExistsError:  # the other ranks find that step too
             raise
         except Exception as error:
             self._saver.abandon(step, f"{type(error).__name__}: {error}")
@@ -288,8 +298,8 @@ class Checkpointer:
         return self._last
 
     def _continue_line(self, step: int) -> None:
-        """Tells the saver what the first save after the start or a restore continues; later ones continue each other.
-        Raises FileExistsError."""
+        """Tells the saver which commit the first save after the start or after a restore continues. Each later save
+        continues the save before it. Raises FileExistsError."""
         if self._last_step is not None:
             return
         line = self._restored
@@ -311,7 +321,7 @@ class Checkpointer:
                 self._in_background(_report_tier, save, tier, on_saved)
 
     def _in_background(self, call: Callable[..., object], *arguments: Any) -> None:
-        """Runs `call` on a thread; close() waits for it."""
+        """Runs `call` on a thread. close() waits for the thread."""
         self._reporters = [thread for thread in self._reporters if thread.is_alive()]
         self._reporters.append(threading.Thread(target=call, args=arguments, daemon=True))
         self._reporters[-1].start()
@@ -326,7 +336,7 @@ class Checkpointer:
         names = self._names_to_write(encoded)
         boxes = [encoded.boxes[name] for name in names]
         values = [box.local for box in boxes]
-        # What is on a device, or does not lie in order, goes from there into the memory of the save.
+        # Values on a device, and values whose elements are not in order, are copied directly into the save's memory.
         on_device = [self._copies.takes(value) and box.nbytes > 0 for box, value in zip(boxes, values, strict=True)]
         taken = [is_there or (not box.dense and box.nbytes > 0) for box, is_there in zip(boxes, on_device, strict=True)]
         tensors = [
@@ -368,32 +378,36 @@ class Checkpointer:
         only: str | Collection[str] | None = None,
         share: bool | None = None,
     ) -> int | None:
-        """Brings `state`, a dict as given to save(), to what was saved. Returns the step, None when there is none.
+        """Restores `state`, a dict as passed to save(), to the saved values. Returns the step, or None if there is
+        none.
 
-        step: which step; default: the newest step of the newest attempt, or if that is damaged, the next older one that
-            it continues. Steps that a run left behind when it went back are never chosen. A damaged step is skipped
-            with a warning that names it: wrong bytes, files that are missing, that the device cannot read (EIO) or that
-            this user may not read.
-        strict: a name that only `state` or only the checkpoint has raises ValueError, listing all of them; otherwise
-            such names are left alone, and an entry of `state` of which nothing was restored is a RuntimeWarning.
-        only: these entries of `state`, as ("model",), or names in modules and dicts of it, as ("model.embed",
-            "model.layers.*.norm.weight"): the rest stays as it is, and the rest of the checkpoint is ignored. `strict`
-            applies to what is named, and each name must match something.
-        share: what several ranks hold alike, as replicas of data parallelism do, is read by one of them, and the others
-            get it through torch.distributed, on the CPU. Each rank reads what it has written, so with tiers of single
-            nodes nothing comes from farther away. Default: True where the checkpoints are in a bucket, False on a file
-            system, where the nodes' page caches share the reads, often faster.
+        step: the step to restore. Default: the newest step of the newest attempt or, if that is damaged, the next older
+            step that it continues. Steps that a run left behind when it went back are never chosen. A damaged step is
+            skipped with a warning that names it. Damaged means: wrong bytes, or files that are missing, that the device
+            cannot read (EIO) or that this user may not read.
+        strict: True: a name that only `state` or only the checkpoint has raises ValueError, which lists all such names.
+            False: such names are left alone, and an entry of `state` of which nothing was restored causes a
+            RuntimeWarning.
+        only: restores only these entries of `state`, such as ("model",), or only these names in its modules and dicts,
+            such as ("model.embed", "model.layers.*.norm.weight"). The rest of `state` stays as it is, and the rest of
+            the checkpoint is ignored. `strict` applies to the selected names, and each name must match something.
+        share: True: if several ranks have the same data, such as replicas of data parallelism, one of them reads it,
+            and the others get it through torch.distributed, on the CPU. Each rank reads the data that it has written,
+            so with tiers on single nodes nothing comes from farther away. Default: True if the checkpoints are in a
+            bucket. False on a file system, where the nodes' page caches share the reads, which is often faster.
 
-        Tensors, arrays, dicts and lists are filled in place; other plain values are put into the dict or list around
-        them; objects get load_state_dict(). Dtypes are converted as torch's load_state_dict does: values that do not
-        fit a narrower one wrap around or become infinite, and one RuntimeWarning names their tensors. Shapes must be equal,
-        but for the _extra_state of modules, which set_extra_state() gets as it was saved. The world size may be another one. PerRank values are those of the rank of the same number; where the
-        checkpoint lacks that rank they stay, with a warning. With several ranks, all of them restore the same step.
+        Tensors, arrays, dicts and lists are filled in place. Other plain values are put into the dict or list that
+        contains them. Objects get load_state_dict(). Dtypes are converted as in torch's load_state_dict: values that do
+        not fit a narrower dtype wrap around or become infinite, and one RuntimeWarning names their tensors. Shapes must
+        be equal, except for the _extra_state of modules, which set_extra_state() gets as it was saved. The world size
+        may differ from that of the save. Each rank gets the PerRank values of the rank with the same number. If the
+        checkpoint lacks that rank, the values stay as they are, with a warning. With several ranks, all ranks restore
+        the same step.
 
-        Raises ValueError (names, shapes, two stored tensors for one live one), FileNotFoundError (no such step),
+        Raises ValueError (names, shapes, two stored tensors for one live tensor), FileNotFoundError (no such step),
         millrace.CorruptionError (the given step, or every step, is damaged), PermissionError and OSError (the given
         step cannot be read), ConnectionError and TimeoutError (a server does not answer), NotImplementedError (the
-        newest step was written by a newer version). After an error the values in `state` are unspecified.
+        newest step was written by a newer version). After an error, the values in `state` are unspecified.
         """
         self._deferral.finish()
         only = (only,) if isinstance(only, str) else only
@@ -409,7 +423,7 @@ class Checkpointer:
         failures: dict[Commit, str] = {}
         told: set[Commit] = set()
         while True:
-            # Listed anew after each failure: what another process removed or replaced meanwhile is no damage.
+            # List again after each failure: a step that another process removed or replaced meanwhile is not damaged.
             candidate, damaged = self._group.from_rank0(self._rank, functools.partial(self._newest_good, failures))
             self._warn([text for commit, text in damaged.items() if commit not in told])
             told |= damaged.keys()
@@ -427,8 +441,8 @@ class Checkpointer:
         return None
 
     def _go_on_from_restored(self) -> None:
-        """Later saves continue the commit that was restored. A restore of another one than this object saved last
-        begins a new attempt, which may save lower steps than the one before."""
+        """Makes later saves continue the restored commit. If this is not the commit that this object saved last, a new
+        attempt begins, which may save lower steps than the attempt before."""
         opened, self._in_use = self._in_use, None
         assert opened is not None
         commit = (opened.attempt, opened.step)
@@ -450,7 +464,7 @@ class Checkpointer:
         last = self._last
         try:
             self.close()
-        except Exception as error:  # the run has gone back to a step that is whole
+        except Exception as error:  # the run has gone back to an undamaged step
             step = "?" if last is None else last.step
             warnings.warn(
                 f"checkpoint {self._root}: the save of step {step} failed: {error}", RuntimeWarning, stacklevel=4
@@ -458,14 +472,14 @@ class Checkpointer:
         self._open()
 
     def latest_step(self) -> int | None:
-        """The newest step of the newest line whose manifest is good; None when there is none. Warns of steps that a newer
-        version of Millrace wrote. Raises OSError."""
+        """Returns the newest step of the newest line whose manifest is good, or None if there is none. Warns of steps
+        that a newer version of Millrace wrote. Raises OSError."""
         return max(self.steps(), default=None)
 
     def steps(self) -> list[int]:
-        """Committed steps of the newest line, ascending, less those whose manifest is damaged: what restore() chooses from.
-        Steps that the line left behind are not among them; `millrace ckpt ls` shows all. Warns of steps that a newer
-        version of Millrace wrote, which are left out too. Raises OSError."""
+        """Returns the committed steps of the newest line, ascending, without those whose manifest is damaged. restore()
+        chooses from these. Steps that the line left behind are not included; `millrace ckpt ls` shows all. Warns of
+        steps that a newer version of Millrace wrote, which are not included either. Raises OSError."""
         found = self._group.from_rank0(
             self._rank,
             self._places.list_steps,
@@ -478,20 +492,21 @@ class Checkpointer:
 
     @property
     def last_save(self) -> Save | None:
-        """The save begun last; None before the first and after close()."""
+        """The save that began last; None before the first save and after close()."""
         return self._last
 
     def stats(self) -> dict[str, Any]:
-        """ "saves", "stall_seconds" (time that training stood in save(), in all), "last_stall_seconds", and the
-        counters of the writing: "write_bytes", "write_seconds", "referred_bytes", of tensors that were not written
-        again (unchanged="refer"), and "peak_memory_bytes", the most memory that this rank's saves have taken at once.
-        """
+        """Returns these counters: "saves", "stall_seconds" (total time that training waited in save()),
+        "last_stall_seconds", and the counters of writing: "write_bytes", "write_seconds", "referred_bytes" (of tensors
+        that were not written again: unchanged="refer") and "peak_memory_bytes" (the most memory that this rank's saves
+        have used at once)."""
         saves, seconds, last = self._stalls
         return {**self._saver.metrics(), "saves": saves, "stall_seconds": seconds, "last_stall_seconds": last}
 
     def close(self) -> None:
-        """Waits for all tiers of the saves under way and for their removals, and stops the threads. Raises what the
-        last save raised or would have: with tiers, when no tier has it."""
+        """Waits for all tiers of the saves in progress and for the removal of older steps, and stops the threads.
+        Raises the error of the last save, even if wait() has raised it already. With tiers, a save fails only if no
+        tier has the step."""
         last, self._last = self._last, None
         self._deferral.close()
         try:
@@ -515,7 +530,7 @@ class Checkpointer:
             self._saver.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        # A process group cannot be pickled: the copy uses the default one.
+        # A process group cannot be pickled: the copy uses the default group.
         kept = ("_root", "_rank", "_world_size", "_threads", "_options", "_tiers", "_keep", "_best_by", "_on_saved",
                 "_new_run")  # fmt: skip
         return {name: self.__dict__[name] for name in kept}
@@ -525,10 +540,11 @@ class Checkpointer:
         self._open()
 
     def _names_to_write(self, encoded: tree.Encoded) -> list[str]:
-        """This rank's share of the tensors that it holds together with other ranks, and all that only it has."""
+        """Returns the tensors that this rank writes: all that only this rank has, and its share of those that other
+        ranks have too."""
         prefix = f"rank{self._rank}/"
         mine: set[str] = set()
-        shared: dict[tuple[int, ...] | None, list[str]] = {}  # by the ranks that hold the same box
+        shared: dict[tuple[int, ...] | None, list[str]] = {}  # by the ranks that have the same box
         for name, box in encoded.boxes.items():
             if name.startswith(prefix) or self._world_size == 1:
                 mine.add(name)
@@ -544,7 +560,8 @@ class Checkpointer:
         return [name for name in encoded.boxes if name in mine]
 
     def _file_bytes(self, state: dict[str, Any]) -> int:
-        """About what this rank's file takes for `state`: its tensors, and a kilobyte of header for each."""
+        """Returns the approximate size of this rank's file for `state`: its tensors, plus a kilobyte of header for
+        each."""
         encoded = tree.encode(state, self._rank)
         return sum(encoded.boxes[name].nbytes + 1024 for name in self._names_to_write(encoded)) + 4096
 
@@ -567,8 +584,8 @@ class Checkpointer:
     def _restore_step(
         self, state: dict[str, Any], commit: Commit, strict: bool, only: Collection[str] | None, share: bool
     ) -> str | None:
-        """None when `state` is restored on all ranks; else what is damaged. With an attempt in `commit` damage is
-        returned, since another step may be tried; without, it is raised."""
+        """Restores one step. Returns None if `state` is restored on all ranks, else the damage. With an attempt in
+        `commit`, damage is returned, since another step may be tried. Without an attempt, damage is raised."""
         planned: list[tuple[_core.Checkpoint, Restorer]] = []
 
         def plan() -> None:
@@ -595,12 +612,12 @@ class Checkpointer:
         return None
 
     def _on_all_ranks(self, commit: Commit, body: Callable[[], None]) -> str | None:
-        """None when `body()` succeeded on all ranks; else as _restore_step."""
+        """Returns None if `body()` succeeded on all ranks; else handles damage in the same way as _restore_step."""
         error: Exception | None = None
         try:
             with _no_garbage_collection():
                 body()
-        except Exception as caught:  # the other ranks must hear of it before it is raised
+        except Exception as caught:  # the other ranks must know of the error before it is raised
             error = caught
         step, attempt = commit
         answers = self._group.gather(None if error is None else (is_damage(error), f"step {step}: {error}"))
@@ -621,7 +638,8 @@ class Checkpointer:
 
 
 def wait_for_any(save: Save, timeout: float | None = None) -> None:
-    """Waits until `save` has ended in all tiers. Raises what went wrong when no tier has the step, and TimeoutError."""
+    """Waits until `save` has ended in all tiers. Raises the error of the save if no tier has the step, and
+    TimeoutError."""
     try:
         save.wait(timeout)
     except Exception:
@@ -632,7 +650,7 @@ def wait_for_any(save: Save, timeout: float | None = None) -> None:
 def _heal(opened: _core.Checkpoint) -> None:
     try:
         opened.heal()
-    except (OSError, NotImplementedError) as error:  # the restore is done, and the next one reads the other tier again
+    except (OSError, NotImplementedError) as error:  # this restore is complete; the next one reads the other tier again
         warnings.warn(f"checkpoint: a damaged file stays as it is: {error}", RuntimeWarning, stacklevel=1)
 
 
@@ -640,25 +658,26 @@ def _report_tier(save: Save, tier: str, on_saved: OnSaved) -> None:
     failure: Exception | None = None
     try:
         save.wait(tier=tier)
-    except Exception as error:  # handed to the caller
+    except Exception as error:  # passed on to the caller
         failure = error
     on_saved(save.step, tier, failure)
 
 
 def _make_probe(folder: str) -> str:
-    """Creates a file in `folder` and returns its name. If that fails, no file has the name."""
+    """Creates a file in `folder` and returns its name. If that fails, no file has the returned name."""
     name = f".millrace-{secrets.token_hex(8)}"
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         (Path(folder) / name).touch()
     except OSError:
-        pass  # nobody sees it, then; the first save says what is wrong with the folder
+        pass  # no rank sees the file; the first save reports what is wrong with the folder
     return name
 
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A snapshot's thousands of small objects would trigger collections that took half of its time."""
+    """Disables garbage collection while a snapshot is taken. The snapshot's thousands of small objects would trigger
+    collections that took half of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

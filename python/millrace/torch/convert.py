@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints to and from the formats that only torch reads: `millrace ckpt export --format dcp` and `millrace ckpt
-import --from dcp|torch` run this module. It answers with one JSON object.
+"""Converts checkpoints to and from the formats that only torch reads. `millrace ckpt export --format dcp` and
+`millrace ckpt import --from dcp|torch` run this module. It prints one JSON object.
 
     python -m millrace.torch.convert export ROOT STEP OUT
     python -m millrace.torch.convert import dcp|torch SOURCE ROOT STEP PART_BYTES
 
-Pickles are read by restricted unpicklers: that of torch.load(weights_only=True), and for DCP's `.metadata` one that knows
-DCP's own classes only.
+Restricted unpicklers read the pickles: that of torch.load(weights_only=True) and, for DCP's `.metadata`, one that knows
+only DCP's own classes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .dcp.document import Document, dump
 from .dcp.reader import load_tensor, read_document
 from .tensors import Box, address, box_of, dtype_name
 
-# Every class that a .metadata of DCP may name.
+# The classes that a .metadata of DCP may name.
 _METADATA_CLASSES = {
     "torch.distributed.checkpoint.metadata": {
         "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta", "TensorProperties",
@@ -56,14 +56,15 @@ class _MetadataUnpickler(pickle.Unpickler):
 
 
 def read_metadata(folder: Path) -> Metadata:
-    """Raises FileNotFoundError, ValueError (damage, or a class that does not belong there)."""
+    """Reads the metadata of a DCP checkpoint. Raises FileNotFoundError, ValueError (damage, or a class that does not
+    belong there)."""
     path = folder / ".metadata"
     try:
         with path.open("rb") as file:
             metadata = _MetadataUnpickler(file).load()
     except OSError:
         raise
-    except Exception as error:  # a damaged pickle raises anything
+    except Exception as error:  # a damaged pickle may raise any exception
         raise ValueError(f"{path}: {error}") from None
     if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):
         raise ValueError(f"{path}: it holds no metadata of a checkpoint")
@@ -71,7 +72,7 @@ def read_metadata(folder: Path) -> Metadata:
 
 
 class _Parts:
-    """Boxes on their way into one step, in parts of bounded size. Part 0 is saved last, and commits."""
+    """Boxes that are saved into one step, in parts of bounded size. Part 0 is saved last, and commits the step."""
 
     def __init__(self, root: str, step: int, part_bytes: int) -> None:
         if step in (info["step"] for info in _core.list_steps(root)):
@@ -80,7 +81,8 @@ class _Parts:
         self._attempt = _core.make_attempt(root, newer=False)
 
     def save(self, loads: list[tuple[str, int, Any]], state: str) -> dict[str, int]:
-        """loads: (name, bytes, a function that gives the Box) of each box. At most one box of a name is in a part."""
+        """Saves the boxes. loads: (name, bytes, a function that returns the Box) of each box. A part has at most one
+        box of a name."""
         parts: list[list[tuple[str, Any]]] = [[]]
         sizes = [0]
         for name, size, load in loads:
@@ -103,12 +105,12 @@ class _Parts:
 
 
 def import_dcp(source: str, root: str, step: int, part_bytes: int) -> dict[str, int]:
-    """A checkpoint of DCP's FileSystemWriter, with all that is in it: StorageReader loads the result."""
+    """Imports a checkpoint of DCP's FileSystemWriter, with everything that is in it. StorageReader loads the result."""
     folder = Path(source)
     metadata = read_metadata(folder)
     document = Document(planner_data=metadata.planner_data)
     loads: list[tuple[str, int, Any]] = []
-    lanes: list[int] = []  # the chunks of the same number of all tensors go together: mostly those of one rank
+    lanes: list[int] = []  # chunks with the same number are together, for all tensors: mostly those of one rank
     for name, stored in metadata.state_dict_metadata.items():
         lanes.extend(range(1 if isinstance(stored, BytesStorageMetadata) else len(stored.chunks)))
         if isinstance(stored, BytesStorageMetadata):
@@ -137,8 +139,8 @@ def _has_tensors(values: dict[Any, Any]) -> bool:
 
 
 def import_torch(source: str, root: str, step: int, part_bytes: int) -> dict[str, int]:
-    """A file of torch.save. A state dict becomes the entry "model". Of a dict that holds state dicts, each value becomes
-    an entry of its name. Raises ValueError: the file is damaged, or holds other Python objects."""
+    """Imports a file of torch.save. A state dict becomes the entry "model". If a dict contains state dicts, each value
+    becomes an entry with the same name. Raises ValueError if the file is damaged or contains other Python objects."""
     try:
         loaded = torch.load(source, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(source))
     except pickle.UnpicklingError as error:
@@ -155,7 +157,7 @@ def import_torch(source: str, root: str, step: int, part_bytes: int) -> dict[str
         loaded = {"model": loaded}
     encoded = tree.encode(loaded, 0)
     items = dict(tree.dict_items(encoded.state) or [])
-    # What has tensors was a module's or optimizer's state_dict(), and is restored into one.
+    # An entry with tensors was a module's or optimizer's state_dict(), and is restored into one.
     has_tensors = {name.split(".", 1)[0] for name in encoded.boxes}
     state = {
         key: {"$object": "imported", "state": node}
@@ -170,7 +172,7 @@ def import_torch(source: str, root: str, step: int, part_bytes: int) -> dict[str
 
 
 def export_dcp(root: str, step: int, out: str) -> dict[str, int]:
-    """Files for DCP's FileSystemReader: each item as torch.save writes it, `.metadata` last."""
+    """Writes files for DCP's FileSystemReader: each item in the form that torch.save writes, `.metadata` last."""
     checkpoint = _core.Checkpoint(root, step)
     metadata, names = read_document(checkpoint)
     folder = Path(out)

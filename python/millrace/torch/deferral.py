@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves whose copies run beside the next forward and backward.
+"""Defers the copies of a save, so that they run during the next forward and backward.
 
-save() may return before its copies from a device are done if nothing changes what they read until then. Parameters and
-the state of optimizers change in the optimizers' step() only, so the step waits on the device for the copies. That
-nothing else changes them (an average of weights, clipping by hand) is watched: torch counts the changes of each tensor
-in place (`_version`).
+save() may return before its copies from a device are done if nothing changes the copied memory until then. Parameters
+and the state of optimizers change only in the optimizers' step(), so the step waits on the device for the copies. This
+module checks that nothing else changes them (an average of weights, clipping by hand): torch counts the in-place
+changes of each tensor (`_version`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .device_image import Ticket
 from .state import unwrap
 from .tensors import is_dtensor
 
-_QUIET_STEPS = 2  # that are watched before the first save that returns early
+_QUIET_STEPS = 2  # steps that are checked before the first save that returns early
 
 
 class Members:
-    """The tensors of the modules and optimizers in a state, and of `owners`, by the address of their memory."""
+    """The tensors of the modules and optimizers in a state and in `owners`, by the address of their memory."""
 
     def __init__(self, state: Mapping[str, Any], owners: Iterable[Any] = ()) -> None:
-        # What only the optimizers' steps change, by the path that a person knows.
+        # The tensors that only the optimizers' steps change, with the path that is shown to the user.
         self.steady: dict[int, tuple[str, torch.Tensor]] = {}
-        # What a forward may change, too.
+        # The tensors that a forward may change too.
         self.buffers: set[int] = set()
         for name, value in state.items():
             self._add_object(name, value)
@@ -54,18 +54,18 @@ class Members:
 
 
 def check_owners(owners: Iterable[Any]) -> None:
-    """Raises TypeError for one that is neither a module nor an optimizer."""
+    """Raises TypeError for an owner that is neither a module nor an optimizer."""
     for owner in owners:
         if not isinstance(_owner(owner), (torch.nn.Module, torch.optim.Optimizer)):
             raise TypeError(f"owners are modules and optimizers, not {type(owner).__name__}")
 
 
 def _owner(value: Any) -> Any:
-    return unwrap(getattr(value, "optimizer", value))  # NamedOptimizer has its optimizer there
+    return unwrap(getattr(value, "optimizer", value))  # a NamedOptimizer has its optimizer in this attribute
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """What this process has of it, with the count of changes that belongs to it."""
+    """Returns this process's part of the tensor, with the count of changes that belongs to it."""
     return tensor._local_tensor if is_dtensor(tensor) else tensor  # type: ignore[attr-defined, no-any-return]
 
 
@@ -74,7 +74,7 @@ def _address(tensor: torch.Tensor) -> int:
 
 
 class Pending:
-    """A save whose copies are under way."""
+    """A save whose copies are in progress."""
 
     def __init__(self, ticket: Ticket, tensors: list[tuple[str, torch.Tensor]]) -> None:
         self.ticket = ticket
@@ -85,7 +85,8 @@ class Pending:
         self.changed: str | None = None  # the tensor that was changed before the copies were safe
 
     def check(self) -> None:
-        """To be called before anything that may change the tensors comes behind the copies, and when they are done."""
+        """Checks for changes. Call it before anything that may change the tensors is queued after the copies, and when
+        they are done."""
         with self._lock:
             if not self._checked:
                 self._checked = True
@@ -97,20 +98,21 @@ def versions_of(tensors: list[tuple[str, torch.Tensor]]) -> list[int]:
 
 
 def moved(tensors: list[tuple[str, torch.Tensor]], versions: list[int]) -> str | None:
-    """The name of a tensor that was changed in place since."""
+    """Returns the name of a tensor that was changed in place since `versions` were read; None: no tensor was."""
     return next((name for (name, tensor), then in zip(tensors, versions, strict=True) if tensor._version != then), None)
 
 
 class Deferral:
-    """Decides whether a save may return before its copies are done, and keeps the optimizers' steps behind them.
+    """Decides whether a save may return before its copies are done, and makes the optimizers' steps wait for the
+    copies.
 
-    One thread trains and saves. close() takes the hooks away, which hold for all optimizers of the process.
+    One thread trains and saves. close() removes the hooks, which apply to all optimizers of the process.
     """
 
     def __init__(self) -> None:
-        self.refused: str | None = None  # why saves never return early in this process
-        self._tensors: list[tuple[str, torch.Tensor]] = []  # that are watched
-        self._behind_step: list[int] | None = None  # their versions behind the last step
+        self.refused: str | None = None  # the reason why saves never return early in this process
+        self._tensors: list[tuple[str, torch.Tensor]] = []  # the checked tensors
+        self._behind_step: list[int] | None = None  # their versions after the last step
         self._before_step: list[int] = []
         self._quiet_steps = 0
         self._inside = 0
@@ -118,7 +120,7 @@ class Deferral:
         self._hooks: list[Any] = []
 
     def may_defer(self, members: Members, addresses: Iterable[int]) -> bool:
-        """Whether the copies of what lies at `addresses` may still run when save() returns."""
+        """Returns whether the copies of the memory at `addresses` may still run when save() returns."""
         if self.refused is not None:
             return False
         if not all(address in members.steady or address in members.buffers for address in addresses):
@@ -129,7 +131,8 @@ class Deferral:
         return self._quiet_steps >= _QUIET_STEPS
 
     def begin(self, ticket: Ticket, members: Members, ended: Callable[[str | None], None]) -> None:
-        """Lets the copies run. `ended` is called on another thread, with None or why the save must not be committed."""
+        """Lets the copies run. `ended` is called on another thread, with None or the reason why the save must not be
+        committed."""
         pending = Pending(ticket, list(members.steady.values()))
 
         def wait() -> None:
@@ -153,7 +156,8 @@ class Deferral:
         thread.start()
 
     def finish(self) -> None:
-        """Waits until no copies are under way. Call it before the tensors are changed in another way than by a step."""
+        """Waits until no copies are in progress. Call it before the tensors are changed in any way other than by a
+        step."""
         for pending, thread in self._pending:
             pending.check()
             thread.join()
@@ -168,7 +172,7 @@ class Deferral:
 
     def _watch(self, tensors: list[tuple[str, torch.Tensor]]) -> None:
         if not self._hooks:
-            # Nothing of a hook goes into a step that torch.compile compiles: it is called there, too.
+            # The hooks are called in a step that torch.compile compiles too, but are not compiled into it.
             self._hooks = [
                 register_optimizer_step_pre_hook(torch.compiler.disable(self._before)),
                 register_optimizer_step_post_hook(torch.compiler.disable(self._behind)),
@@ -177,7 +181,7 @@ class Deferral:
 
     def _before(self, optimizer: torch.optim.Optimizer, arguments: Any, options: Any) -> None:
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            # A graph that is replayed runs no hook, and counts no version.
+            # A replayed graph runs no hooks and counts no versions.
             self.refused = self.refused or "an optimizer's step is captured in a CUDA graph"
             return
         for pending, _ in self._pending:

@@ -15,11 +15,11 @@ import torch
 
 from millrace.loader import State
 
-_ALIGNMENT = 64  # of each tensor in a buffer: any dtype may be viewed there
+_ALIGNMENT = 64  # the alignment of each tensor in a buffer: a view of any dtype is possible there
 
 
 def resolve_device(device: torch.device | str | int) -> torch.device:
-    """The device that an argument names. Raises ValueError for a name that torch does not know."""
+    """Returns the device that an argument names. Raises ValueError for a name that torch does not know."""
     try:
         return torch.device(device)
     except (RuntimeError, TypeError):
@@ -33,26 +33,26 @@ class Event(Protocol):
         """Waits for the work that was queued on the stream before the event."""
 
     def query(self) -> bool:
-        """Whether that work is done."""
+        """Returns whether that work is done."""
 
 
 class Copies(Protocol):
     """The device calls; tests substitute them."""
 
     def side_stream(self) -> AbstractContextManager[Any]:
-        """Inside, copies and events belong to the side stream."""
+        """Returns a context in which copies and events belong to the side stream."""
 
     def pinned(self, size: int) -> torch.Tensor:
-        """Host memory that the device reads without help of the CPU: uint8 [size]."""
+        """Returns host memory that the device reads without help of the CPU: uint8 [size]."""
 
     def empty_like(self, value: torch.Tensor) -> torch.Tensor:
-        """Memory of the device."""
+        """Returns memory of the device."""
 
     def copy(self, target: torch.Tensor, pinned: torch.Tensor) -> None:
-        """Begins a copy; `pinned` is read until an event recorded after it is done."""
+        """Begins a copy. `pinned` is read until an event that is recorded after the copy is done."""
 
     def other(self, value: torch.Tensor) -> torch.Tensor:
-        """A tensor of any kind on the device, in torch's own way."""
+        """Returns a tensor of any kind on the device, copied in torch's own way."""
 
     def record(self) -> Event: ...
 
@@ -65,7 +65,7 @@ class CudaCopies:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream: torch.cuda.Stream | None = None  # made when it is needed, because it starts CUDA
+        self._stream: torch.cuda.Stream | None = None  # made when needed, because making it starts CUDA
 
     def side_stream(self) -> AbstractContextManager[Any]:
         if self._stream is None:
@@ -92,7 +92,7 @@ class CudaCopies:
 
     def hand_over(self, event: Event, tensors: Iterator[torch.Tensor]) -> None:
         consumer = torch.cuda.current_stream(self._device)
-        consumer.wait_event(cast(torch.cuda.Event, event))  # of record()
+        consumer.wait_event(cast(torch.cuda.Event, event))  # an event of record()
         for tensor in tensors:
             if tensor.is_cuda:
                 tensor.record_stream(consumer)
@@ -101,24 +101,25 @@ class CudaCopies:
 class PinnedRing:
     """Copies batches to a device through two pinned buffers, as large as the largest batch so far.
 
-    A buffer is used again when the copies out of it are done. No caller holds a buffer: results are on the device, and
+    A buffer is used again when the copies from it are done. No caller keeps a buffer: results are on the device, and
     inputs have been read.
     """
 
     def __init__(self, copies: Copies, buffers: int = 2) -> None:
         self._copies = copies
         self._buffers: list[torch.Tensor | None] = [None] * buffers
-        self._events: list[Event | None] = [None] * buffers  # behind the last copy out of each
+        self._events: list[Event | None] = [None] * buffers  # the event after the last copy from each buffer
         self._turn = 0
 
     def to_device(self, batch: dict[str, Any]) -> dict[str, Any]:
-        """The batch with its arrays and tensors, in lists and dicts too, on the device, for the stream of training."""
+        """Returns the batch with its arrays and tensors, also in lists and dicts, on the device, for the training
+        stream."""
         moved, event = self.begin(batch)
         self._copies.hand_over(event, tensors_of(moved))
         return moved
 
     def begin(self, batch: dict[str, Any]) -> tuple[dict[str, Any], Event]:
-        """The same, but the tensors must not be used before hand_over()."""
+        """Does the same as to_device(), but the tensors must not be used before hand_over()."""
         with self._copies.side_stream():
             return self._begin(batch)
 
@@ -131,7 +132,7 @@ class PinnedRing:
             self._events[turn] = None
         buffer = self._buffers[turn]
         if buffer is None or buffer.numel() < size:
-            self._buffers[turn] = None  # before its successor needs memory
+            self._buffers[turn] = None  # frees it before the next buffer needs memory
             buffer = self._buffers[turn] = self._copies.pinned(size)
         try:
             at = 0
@@ -157,11 +158,11 @@ class PinnedRing:
 
 
 class DeviceCopies:
-    """Iterates over device copies of a loader's batches. A thread of its own fetches batches and begins their copies, up
-    to `ahead` of them beyond the last one returned, so that next() finds a copy under way or done.
+    """Iterates over device copies of a loader's batches. A separate thread fetches batches and begins their copies, up
+    to `ahead` batches beyond the last returned batch. next() therefore finds a copy that is in progress or done.
 
-    Not thread-safe: one thread iterates. That thread calls pause() before the loader is given another position, and
-    restart() after. Only the thread uses `inner`, except for state_dict() while it is paused.
+    Not thread-safe: one thread iterates. That thread calls pause() before the loader gets another position, and
+    restart() after that. Only the fetching thread uses `inner`, except for state_dict() while it is paused.
     """
 
     def __init__(self, inner: Any, copies: Copies, ahead: int = 2) -> None:
@@ -170,18 +171,18 @@ class DeviceCopies:
         self._copies = copies
         self._most = ahead
         self._thread: threading.Thread | None = None
-        self._stop: Callable[[], object]  # of that thread
+        self._stop: Callable[[], object]  # stops the fetching thread
         self._shared = _Shared()
         self._state: State | None = None  # after the last returned batch; None: the position of `inner`
 
     @property
     def is_ahead(self) -> bool:
-        """Whether batches were fetched that were not returned."""
+        """Whether batches were fetched and not yet returned."""
         return bool(self._shared.items) or self._shared.uncopied is not None or self._thread is not None
 
     @property
     def state(self) -> State:
-        """The state behind the last returned batch."""
+        """The state after the last returned batch."""
         if self._state is None:
             self._state = self._inner.state_dict()
         return self._state
@@ -190,11 +191,11 @@ class DeviceCopies:
         """Stops fetching. Waits for the batch that is being fetched, if any."""
         thread, self._thread = self._thread, None
         if thread is not None:
-            self._stop()  # once, though it would be called again when this object goes
+            self._stop()  # only once, though it would be called again when this object is collected
             thread.join()
 
     def restart(self) -> None:
-        """Forgets the batches ahead: the loader has a new position."""
+        """Discards the batches ahead: the loader has a new position."""
         self.pause()
         self._shared = _Shared()
         self._state = None
@@ -216,7 +217,7 @@ class DeviceCopies:
         self._copies.hand_over(event, tensors_of(batch))
         self._state = state
         with shared.changed:
-            shared.changed.notify_all()  # last: the thread that wakes takes the GIL
+            shared.changed.notify_all()  # last, because the thread that wakes takes the GIL
         return batch
 
     def _start(self) -> None:
@@ -234,9 +235,9 @@ class _Shared:
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
-        # In order: (batch, event, the state after it); last, the exception that ended the thread.
+        # In order: (batch, event, the state after the batch). The last item is the exception that ended the thread.
         self.items: deque[tuple[dict[str, Any], Event, State] | BaseException] = deque()
-        # A fetched batch whose copy failed, with the state after it. Only the thread uses it, while one runs.
+        # A fetched batch whose copy failed, with the state after it. While the fetching thread runs, only it uses this.
         self.uncopied: tuple[dict[str, Any], State] | None = None
         self.is_stopped = False
 
@@ -267,7 +268,7 @@ def _feed(shared: _Shared, inner: Any, ring: PinnedRing, most: int) -> None:
 
 def _fetch_and_copy(shared: _Shared, inner: Any, ring: PinnedRing) -> tuple[dict[str, Any], Event, State]:
     if shared.uncopied is None:
-        # Training has not seen this batch, so the state behind it goes with it.
+        # Training has not seen this batch, so the state after it is kept with it.
         shared.uncopied = next(inner), inner.state_dict()
     batch, state = shared.uncopied
     moved, event = ring.begin(batch)
@@ -276,20 +277,20 @@ def _fetch_and_copy(shared: _Shared, inner: Any, ring: PinnedRing) -> tuple[dict
 
 
 def copies_of(inner: Any, device: torch.device | None) -> DeviceCopies | None:
-    """None: the batches of `inner` stay in the CPU's memory."""
+    """Returns the DeviceCopies of `inner`; None: the batches of `inner` stay in CPU memory."""
     if device is None or device.type == "cpu":
         return None
     return DeviceCopies(inner, CudaCopies(device))
 
 
 def as_tensors(batch: dict[str, Any]) -> dict[str, Any]:
-    """The same memory as tensors."""
+    """Returns the batch as tensors that share the same memory."""
     moved: dict[str, Any] = _each(batch, _as_tensor)
     return moved
 
 
 def tensors_of(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in a batch."""
+    """Yields the tensors in a batch."""
     if isinstance(value, torch.Tensor):
         yield value
     elif type(value) is dict:
@@ -301,7 +302,7 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _each(value: Any, change: Callable[[Any], Any]) -> Any:
-    """`value` with change(item) in place of each array and tensor."""
+    """Returns `value` with change(item) in place of each array and tensor."""
     if isinstance(value, (torch.Tensor, np.ndarray)):
         return change(value)
     if type(value) is dict:
@@ -312,8 +313,8 @@ def _each(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def _holds_numbers(value: Any) -> bool:
-    """Whether it is a list of arrays or tensors, possibly with gaps, such as pictures of several sizes; or of dicts of
-    these, such as the parts of a mixture."""
+    """Returns whether the value is a list of arrays or tensors, possibly with gaps, such as pictures of several sizes,
+    or a list of dicts of these, such as the parts of a mixture."""
     return isinstance(value, list) and any(_is_or_has_numbers(item) for item in value)
 
 
@@ -324,7 +325,8 @@ def _is_or_has_numbers(value: Any) -> bool:
 
 
 def _as_tensor(value: Any) -> Any:
-    """The same memory as a tensor. What no tensor can hold (texts, times, other byte orders) stays as it is."""
+    """Returns a tensor that shares the same memory. Values that no tensor can hold (texts, times, other byte orders)
+    stay as they are."""
     if isinstance(value, torch.Tensor):
         return value
     try:
@@ -334,7 +336,7 @@ def _as_tensor(value: Any) -> Any:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its memory is its content: bytes one after another, on the CPU."""
+    """Returns whether the memory of the tensor is its content: contiguous bytes on the CPU."""
     return (
         type(tensor) is torch.Tensor
         and tensor.device.type == "cpu"

@@ -17,7 +17,7 @@ from .tensors import Value, row_major
 
 
 class Ticket(Protocol):
-    """Copies under way. They use their sources and targets until wait() returns."""
+    """Copies in progress. They use their sources and targets until wait() returns."""
 
     def wait(self) -> None:
         """Waits for the copies."""
@@ -30,21 +30,21 @@ class ImageCopies(Protocol):
     """The device calls; tests substitute them."""
 
     def takes(self, value: Value) -> bool:
-        """Whether the value is in a device's memory."""
+        """Returns whether the value is in a device's memory."""
 
     def follow(self, values: Iterable[Value]) -> None:
         """Orders later copies of these values, on any thread, after the work that this thread has queued on their
         devices."""
 
     def block(self, size: int) -> torch.Tensor:
-        """Host memory for copies: uint8 [size]."""
+        """Returns host memory for copies: uint8 [size]."""
 
     def begin(self, target: torch.Tensor, value: torch.Tensor) -> None:
         """Begins a copy of the elements, row by row, after the work queued on the device. Either `target` or `value` is
         on a device. target: uint8 [bytes]."""
 
     def ticket(self) -> Ticket:
-        """A ticket for the copies begun since the last ticket."""
+        """Returns a ticket for the copies that were begun since the last ticket."""
 
 
 class CudaTicket:
@@ -63,7 +63,7 @@ class CudaTicket:
 
 
 class CudaImageCopies:
-    """Copies of CUDA tensors, on one side stream a device."""
+    """Copies CUDA tensors, on one side stream per device."""
 
     def __init__(self) -> None:
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -106,8 +106,8 @@ class CudaImageCopies:
 
 
 class DeviceImage:
-    """The device copies that fill one save's image. `values` are those of the save, in order. REQUIRES: the ticket is
-    waited for, whatever happens."""
+    """The device copies that fill the image of one save. `values` are the values of the save, in order. REQUIRES: the
+    caller waits for the ticket, whatever happens."""
 
     def __init__(self, copies: ImageCopies, values: Sequence[Value]) -> None:
         self._copies = copies
@@ -118,8 +118,8 @@ class DeviceImage:
 
     @torch.no_grad()
     def fill(self, memory: int, size: int, places: Sequence[tuple[int, int, int, int]], complete: bool) -> None:
-        """Begins to fill places of the memory at the address `memory`, each with a run of a value's bytes: (number of the
-        value, address, first byte, bytes). complete: the copies have ended on return."""
+        """Begins to fill places of the memory at the address `memory`, each with a run of a value's bytes: (number of
+        the value, address, first byte, bytes). complete: True: the copies are done on return."""
         with self._lock:
             # SAFETY: the core keeps the memory until it is told that the copies are done, or until this returns.
             whole = torch.frombuffer((ctypes.c_ubyte * size).from_address(memory), dtype=torch.uint8)
@@ -146,7 +146,7 @@ class DeviceImage:
         return self._copies.ticket()
 
     def wait_for(self, save: _core.PendingSave) -> None:
-        """Waits for the copies, and tells the save."""
+        """Waits for the copies, and tells the save that they are done."""
         try:
             self.ticket().wait()
         except BaseException as error:

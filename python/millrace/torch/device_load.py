@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A restore into the tensors of a GPU: blocks of pinned memory are filled in turn, and copied while the next is read."""
+"""Restores into tensors on a GPU. Blocks of pinned memory are filled in turn; each is copied while the next is read."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import torch
 
 from .device_image import ImageCopies, Ticket
 
-BLOCK_BYTES = 64 << 20  # sixteen chunks, of which each has a hash: chunks that two blocks share are read twice
-_BLOCKS = 3  # one is read into, and the copies from the others run
+BLOCK_BYTES = 64 << 20  # sixteen chunks, each with a hash; chunks that two blocks share are read twice
+_BLOCKS = 3  # one block is being filled while the copies from the others run
 _PAGE = 4096
 
-Entry = tuple[str, tuple[int, ...], tuple[int, ...], int]  # (name, offset, shape, address), as Checkpoint.load takes it
+Entry = tuple[str, tuple[int, ...], tuple[int, ...], int]  # (name, offset, shape, address), for Checkpoint.load
 
 
 class DeviceTarget(NamedTuple):
-    """A box of a stored tensor, and the tensor of a device that it is loaded into."""
+    """A box of a stored tensor, and the tensor on a device that it is loaded into."""
 
     name: str
     offset: tuple[int, ...]
@@ -27,19 +27,19 @@ class DeviceTarget(NamedTuple):
 
 
 class _Piece(NamedTuple):
-    """A box within a target whose bytes lie side by side there."""
+    """A box within a target whose bytes are contiguous there."""
 
     target: DeviceTarget
     offset: tuple[int, ...]
     shape: tuple[int, ...]
-    begin: int  # of its bytes in the target
+    begin: int  # the first of its bytes in the target
     nbytes: int
 
 
 class _Block:
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
-        self.ticket: Ticket | None = None  # of the copies from it
+        self.ticket: Ticket | None = None  # the ticket of the copies from this block
 
     def wait(self) -> None:
         ticket, self.ticket = self.ticket, None
@@ -49,7 +49,7 @@ class _Block:
 
 @torch.no_grad()
 def load(targets: Sequence[DeviceTarget], copies: ImageCopies, read: Callable[[list[Entry]], None]) -> None:
-    """Loads all of `targets`. read: fills memory of the host, and verifies it. What it raises passes through, when the
+    """Loads all of `targets`. read: fills host memory, and verifies the data. Errors of `read` are passed on after the
     copies that were begun have ended."""
     blocks: list[_Block] = []
     try:
@@ -73,8 +73,9 @@ def load(targets: Sequence[DeviceTarget], copies: ImageCopies, read: Callable[[l
 
 
 def _fill(targets: Sequence[DeviceTarget], size: int) -> Iterator[list[tuple[int, _Piece]]]:
-    """What comes into each block of `size` bytes: (place in it, piece). A piece lies in its page as in the stored tensor,
-    whose first byte is that of a page of the file, so that whole pages are read straight into the block."""
+    """Yields the contents of each block of `size` bytes: (place in the block, piece). A piece has the same place within
+    its page as in the stored tensor, whose first byte is the first byte of a page of the file. Whole pages are
+    therefore read straight into the block."""
     block: list[tuple[int, _Piece]] = []
     used = 0
     for target in targets:
@@ -93,7 +94,7 @@ def _fill(targets: Sequence[DeviceTarget], size: int) -> Iterator[list[tuple[int
 def _cut(
     target: DeviceTarget, offset: tuple[int, ...], shape: tuple[int, ...], begin: int, most: int
 ) -> Iterator[_Piece]:
-    """Pieces of `most` bytes at most, in the order of the bytes."""
+    """Yields pieces of at most `most` bytes, in the order of the bytes."""
     size = prod(shape) * target.value.element_size()
     if size <= most:
         yield _Piece(target, offset, shape, begin, size)

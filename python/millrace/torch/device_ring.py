@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Batches of token ids to a GPU: the loader's threads write them into pinned memory, and one copy moves each."""
+"""Copies batches of token ids to a GPU: the loader's threads write them into pinned memory, and one copy moves each."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class _Copied(NamedTuple):
     """A batch whose copy was begun."""
 
     block: torch.Tensor  # uint8, on the device
-    event: Event  # behind the copy
+    event: Event  # the event after the copy
     batch: _core.RingBatch
 
 
 class _Place(NamedTuple):
-    """Where a field lies in a block, in numbers of its dtype."""
+    """The place of a field in a block, in elements of the field's dtype."""
 
     name: str
     dtype: torch.dtype
@@ -36,13 +36,14 @@ class _Place(NamedTuple):
 
 
 class RingCopies:
-    """Iterates over device copies of the batches of a reader of token ids, whose threads write each into a pinned buffer
-    of a ring. next() begins the copies of the batches that are ready, up to `ahead` beyond the one that it returns, and
-    waits for the reader only when it has none to return. There is no thread here: to begin a copy takes microseconds,
-    while a thread of Python would ask for the interpreter's lock when training launches its kernels.
+    """Iterates over device copies of the batches of a reader of token ids. The reader's threads write each batch into a
+    pinned buffer of a ring. next() begins the copies of the batches that are ready, up to `ahead` beyond the batch that
+    it returns. It waits for the reader only if it has no batch to return. This class has no thread: beginning a copy
+    takes microseconds, while a Python thread would compete for the interpreter's lock when training launches its
+    kernels.
 
-    A buffer goes back to the reader when the copy out of it is done. The fields of a batch are views of one block of
-    the device's memory, each with a version of its own, as if they were apart.
+    A buffer is returned to the reader when the copy from it is done. The fields of a batch are views of one block of
+    device memory. Each field has its own version, as if the fields were separate tensors.
 
     Not thread-safe: one thread iterates. It calls restart() when the reader has another position.
     """
@@ -51,25 +52,25 @@ class RingCopies:
         self._reader = reader
         self._copies = copies
         self._most = ahead
-        self._kept = ahead + 2  # buffers held at once: of the batches ahead, of the one before them, of the one fetched
+        self._kept = ahead + 2  # buffers in use at once: the batches ahead, the one before them, the one being fetched
         self._buffers: tuple[torch.Tensor, ...] | None = None
-        self._hosts: list[torch.Tensor] = []  # of each buffer, what its last batch had of it
-        self._sizes: list[int] = []  # and how much that was, in bytes
-        self._uncopied: _core.RingBatch | None = None  # was fetched; its copy is not begun, or failed
-        self._items: deque[_Copied] = deque()  # to be returned, in order
-        self._flying: deque[_Copied] = deque()  # whose copies may be under way, in order
-        self._layout: object = None  # that _places is for
+        self._hosts: list[torch.Tensor] = []  # for each buffer, the part that its last batch used
+        self._sizes: list[int] = []  # the size of that part, in bytes
+        self._uncopied: _core.RingBatch | None = None  # a fetched batch whose copy has not begun, or has failed
+        self._items: deque[_Copied] = deque()  # batches to return, in order
+        self._flying: deque[_Copied] = deque()  # batches whose copies may be in progress, in order
+        self._layout: object = None  # the layout that _places is for
         self._places: list[_Place] = []
-        self._state: State | _core.RingBatch | None = None  # behind the last returned batch; None: where the reader is
+        self._state: State | _core.RingBatch | None = None  # after the last returned batch; None: the reader's position
 
     @property
     def is_ahead(self) -> bool:
-        """Whether batches were fetched that were not returned."""
+        """Whether batches were fetched and not yet returned."""
         return bool(self._items) or self._uncopied is not None
 
     @property
     def state(self) -> State:
-        """The state behind the last returned batch."""
+        """The state after the last returned batch."""
         if self._state is None:
             self._state = self._reader.state_dict()
         elif isinstance(self._state, _core.RingBatch):
@@ -77,10 +78,10 @@ class RingCopies:
         return self._state
 
     def pause(self) -> None:
-        """Nothing is fetched between two calls."""
+        """Does nothing: no batch is fetched between two calls."""
 
     def restart(self) -> None:
-        """Forgets the batches ahead: the reader has a new position."""
+        """Discards the batches ahead: the reader has a new position."""
         self._items.clear()
         self._uncopied = None
         self._state = None
@@ -88,7 +89,7 @@ class RingCopies:
     def __next__(self) -> dict[str, torch.Tensor]:
         if not torch.is_inference_mode_enabled():
             return self._next()
-        with torch.inference_mode(False):  # what is fetched ahead now may be trained on
+        with torch.inference_mode(False):  # batches that are fetched ahead now may be trained on
             return self._next()
 
     def _next(self) -> dict[str, torch.Tensor]:
@@ -104,13 +105,14 @@ class RingCopies:
         return fields
 
     def _look_ahead(self) -> None:
-        # Whoever waits for that batch is told: a reader repeats its error, and a batch that was not copied is kept.
+        # The call that waits for that batch raises the error: a reader repeats it, and a batch that was not copied is
+        # kept.
         with contextlib.suppress(Exception):
             while len(self._items) < self._most and self._begin(may_wait=False):
                 pass
 
     def _begin(self, may_wait: bool) -> bool:
-        """Begins the copy of the next batch. False: none is ready."""
+        """Begins the copy of the next batch. Returns False if none is ready."""
         if self._buffers is None:
             self._make_buffers()
         self._give_back()
@@ -137,7 +139,8 @@ class RingCopies:
         self._hosts, self._sizes = list(self._buffers), [size] * count
 
     def _give_back(self) -> None:
-        """The buffers whose copies are done; the oldest one in any case, where another batch would be one too many."""
+        """Returns to the reader the buffers whose copies are done. The oldest buffer is returned in any case if another
+        batch would exceed the limit."""
         flying = self._flying
         while flying:
             if not flying[0].event.query():
@@ -148,7 +151,7 @@ class RingCopies:
 
     def _host(self, batch: _core.RingBatch) -> torch.Tensor:
         number, size = batch.buffer, batch.bytes
-        if number < 0 or self._buffers is None:  # its memory is not pinned, so the copy of it waits
+        if number < 0 or self._buffers is None:  # its memory is not pinned, so its copy waits
             return torch.from_numpy(batch.array())
         if self._sizes[number] != size:
             self._sizes[number], self._hosts[number] = size, self._buffers[number].narrow(0, 0, size)
@@ -163,7 +166,7 @@ class RingCopies:
         for name, dtype, shape, strides, offset in self._places:
             if dtype not in flat:
                 flat[dtype] = copied.block.view(dtype)
-            # data: who writes into one field does not make those of another unfit for a backward
+            # .data: writing into one field does not invalidate another field for a backward
             fields[name] = flat[dtype].as_strided(shape, strides, offset).data
         return fields
 
@@ -177,7 +180,7 @@ def _place_of(name: str, dtype_name: str, shape: _Shape, offset: int) -> _Place:
 
 
 def ring_copies_of(reader: _core.BatchReader, device: torch.device | None) -> RingCopies | None:
-    """None: the batches of `reader` stay in the CPU's memory."""
+    """Returns the RingCopies of `reader`; None: the batches of `reader` stay in CPU memory."""
     if device is None or device.type == "cpu":
         return None
     return RingCopies(reader, CudaCopies(device))

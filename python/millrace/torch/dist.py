@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rank this process is, and the two small collectives that a Checkpointer needs."""
+"""Finds the rank of this process, and provides the two small collectives that a Checkpointer needs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ T = TypeVar("T")
 
 
 def initialized() -> bool:
-    """Whether torch.distributed has a default process group."""
+    """Returns whether torch.distributed has a default process group."""
     return dist.is_available() and dist.is_initialized()
 
 
 def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) -> tuple[int, int]:
-    """The caller's values; else torch.distributed's, when initialised; else RANK and WORLD_SIZE; else 0 of 1.
+    """Returns the caller's values; else those of torch.distributed if it is initialised; else RANK and WORLD_SIZE; else
+    0 of 1.
 
-    Raises ValueError when only one of the two is given, or they do not fit together.
+    Raises ValueError if only one of the two is given, or if they do not fit together.
     """
     if rank is None and world_size is None and initialized():
         rank, world_size = dist.get_rank(group), dist.get_world_size(group)
@@ -38,16 +39,16 @@ def resolve_rank(rank: int | None, world_size: int | None, group: Any = None) ->
 def settle_at_exit() -> None:
     """Lets gloo's threads finish before the interpreter ends.
 
-    A thread of gloo drops the tensors of a collective just after the collective has returned, and takes the GIL for it;
-    in an interpreter that is ending, this aborts the process with SIGABRT (pytorch/pytorch#190489).
-    destroy_process_group does not wait for those threads when a DDP model or a device mesh has used the group.
+    A thread of gloo releases the tensors of a collective just after the collective has returned, and takes the GIL for
+    this. In an interpreter that is ending, this aborts the process with SIGABRT (pytorch/pytorch#190489).
+    destroy_process_group does not wait for these threads if a DDP model or a device mesh has used the group.
     """
-    atexit.register(time.sleep, 0.05)  # sleeping gives up the GIL; they need microseconds
+    atexit.register(time.sleep, 0.05)  # sleeping releases the GIL; the threads need microseconds
 
 
 class Group:
-    """The ranks that share a checkpoint. Object collectives on the group's backend (with NCCL alone, set the current
-    device first). One rank alone sends no messages."""
+    """The ranks that share a checkpoint. Object collectives use the group's backend (with NCCL alone, set the current
+    device first). A single rank sends no messages."""
 
     def __init__(self, world_size: int, group: Any = None) -> None:
         self._group = group
@@ -61,8 +62,8 @@ class Group:
         settle_at_exit()
 
     def from_rank0(self, rank: int, ask: Callable[[], T]) -> T:
-        """`ask()` of rank 0, the same on every rank. When it raises, every rank raises: rank 0 its own error, the
-        others RuntimeError."""
+        """Calls `ask()` on rank 0 and returns the result on every rank. If `ask()` raises, every rank raises: rank 0
+        the original error, the other ranks RuntimeError."""
         if self._world_size == 1:
             return ask()
         error: Exception | None = None
@@ -70,7 +71,7 @@ class Group:
         if rank == 0:
             try:
                 answer[0] = ask()
-            except Exception as caught:  # sent to the others, which would wait for ever, and raised below
+            except Exception as caught:  # sent to the other ranks, which would wait forever, and raised below
                 error = caught
                 answer[1] = f"{type(caught).__name__}: {caught}"
         source = 0 if self._group is None else dist.get_global_rank(self._group, 0)
@@ -82,7 +83,7 @@ class Group:
         return answer[0]
 
     def gather(self, value: T) -> list[T]:
-        """`value` of every rank, by rank."""
+        """Returns `value` of every rank, by rank."""
         if self._world_size == 1:
             return [value]
         values: list[Any] = [None] * self._world_size
@@ -91,17 +92,17 @@ class Group:
 
     @functools.cached_property
     def ranks(self) -> tuple[int, ...]:
-        """By torch.distributed's own numbers."""
+        """The ranks, in torch.distributed's own numbers."""
         return tuple(dist.get_process_group_ranks(self._group)) if self._world_size > 1 else (0,)
 
     def has_cpu(self) -> bool:
-        """Whether memory of the CPU can be sent."""
+        """Returns whether the group can send CPU memory."""
         return self._world_size > 1 and (self._group is None or "gloo" in dist.get_backend_config(self._group))
 
     @functools.cached_property
     def of_cpu(self) -> Any:
-        """A process group of the same ranks that sends memory of the CPU. The first use is collective. Raises
-        ValueError when there is none."""
+        """A process group of the same ranks that can send CPU memory. The first use is collective. Raises ValueError if
+        there is none."""
         if self.has_cpu():
             has_gloo = "gloo" in dist.get_backend_config(self._group)
             return self._group if has_gloo else dist.new_group(backend="gloo")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loader inside a torch DataLoader."""
+"""Runs a loader inside a torch DataLoader."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ from .dist import resolve_rank
 from .loader import Batch, Loader
 from .samples import SampleLoader, as_tensors
 
-_SKIP = "first_step"  # in the state of a worker: batches of other workers before its next one
+_SKIP = "first_step"  # in the state of a worker: the number of batches of other workers before its next batch
 
 
 def as_iterable(loader: millrace.Loader | Loader | millrace.SampleLoader, *, left_alone: bool = False) -> LoaderDataset:
-    """`loader` as the dataset of a torch DataLoader:
+    """Returns `loader` as a dataset for a torch DataLoader:
 
         DataLoader(mr.torch.as_iterable(loader), batch_size=None, num_workers=2)
 
-    Batches come ready, so `batch_size` is None. The workers share each pass, batch by batch, and the DataLoader gives
-    the batches in the loader's order. The loader's own threads read and decode, so workers pay only where Python
-    works on each batch.
+    The loader returns complete batches, so `batch_size` is None. The workers share each pass, batch by batch, and the
+    DataLoader returns the batches in the loader's order. The loader's own threads read and decode, so workers help only
+    if Python code runs on each batch.
 
-    left_alone: with more than one process Accelerate (and so the Trainer of transformers) shards the rows a second
-        time, and half of them are lost. So this raises there. Say True when Accelerate leaves the DataLoader alone:
-        it is not prepared, or has the attribute `_is_accelerate_prepared = True`.
+    left_alone: with more than one process, Accelerate (and therefore the Trainer of transformers) shards the rows a
+        second time, and half of them are lost. as_iterable() therefore raises an error in this case. Pass True if
+        Accelerate leaves the DataLoader alone: the DataLoader is not prepared, or has the attribute
+        `_is_accelerate_prepared = True`.
 
-    The state behind a batch that came from a worker is `loader.state_dict(batch)`, with carry_state=True; before the
-    DataLoader is iterated, loader.load_state_dict(state) sets the position, with any number of workers.
+    With carry_state=True, `loader.state_dict(batch)` returns the state after a batch that came from a worker. Before
+    the DataLoader is iterated, loader.load_state_dict(state) sets the position, with any number of workers.
 
-    Raises TypeError (no loader), ValueError (a loader with device=...), RuntimeError (several processes of Accelerate).
+    Raises TypeError (not a loader), ValueError (a loader with device=...), RuntimeError (several processes of
+    Accelerate).
     """
     return LoaderDataset(loader, left_alone)
 
@@ -59,10 +61,11 @@ class LoaderDataset(IterableDataset[Any]):
         self._loader = loader
         self._left_alone = left_alone
         self._refuse_accelerate()
-        self._rest_only = False  # a state of this class was loaded: the next iteration gives the rest of its pass
-        self._start: _Start | None = None  # in a worker that was spawned: that of the loader in the parent
+        self._rest_only = False  # True after load_state_dict(): the next iteration returns the rest of the pass
+        self._start: _Start | None = None  # in a spawned worker: the start of the loader in the parent
         self._share: _WorkerShare | None = None
-        # By worker, shared with them: 1 + the moves of the loader when it last began a pass, and which pass comes next.
+        # Shared with the workers, one row each: 1 + the loader's moves when the worker last began a pass, and the next
+        # pass.
         self._begun = torch.zeros((_MOST_WORKERS, 2), dtype=torch.int64).share_memory_()
         loader._workers_began = self._workers_began
 
@@ -77,7 +80,7 @@ class LoaderDataset(IterableDataset[Any]):
         return len(self._loader)
 
     def state_dict(self) -> State:
-        """For torchdata's StatefulDataLoader: in a worker, the state of that worker."""
+        """Returns the state, for torchdata's StatefulDataLoader. In a worker, it is the state of that worker."""
         return self._loader.state_dict() if get_worker_info() is None else self._own_share().state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -90,7 +93,7 @@ class LoaderDataset(IterableDataset[Any]):
         self._rest_only = True
 
     def __getstate__(self) -> dict[str, Any]:
-        # For a spawned worker. Pickled loaders start at their beginning, so the position is pickled too.
+        # This is for a spawned worker. Pickled loaders start at their beginning, so the position is pickled too.
         return {**self.__dict__, "_share": None, "_start": self._loader._next_start()}
 
     def _own_share(self) -> _WorkerShare:
@@ -119,7 +122,7 @@ class _WorkerShare:
 
     def __init__(self, loader: Any, start: _Start, begun: torch.Tensor, number: int, workers: int) -> None:
         self.number = number
-        self.restored: State | None = None  # by load_state_dict, for the next pass
+        self.restored: State | None = None  # set by load_state_dict(), for the next pass
         self._start = start
         self._begun = begun
         config = loader._reader.config()
@@ -127,14 +130,14 @@ class _WorkerShare:
         threads = max(1, config["num_threads"] // workers)
         self._config = {**config, "first_step": number, "step_stride": workers, "num_threads": threads}
         self._as_tensors = isinstance(loader, (Loader, SampleLoader))
-        # What Python does with a batch, in this process: it has the DataLoader's workers.
+        # The Python work on a batch runs in this process, which is a DataLoader worker.
         self._work = loader._work if isinstance(loader, millrace.SampleLoader) else None
         self._carry_state = isinstance(loader, millrace.SampleLoader) and loader._carry_state
         self._reader: Any = None
-        self._skip = number  # batches of the other workers before the next one of this one
+        self._skip = number  # batches of other workers before the next batch of this worker
 
     def begin(self) -> Iterator[Any]:
-        """Begins the next pass. Not lazy: the pass is counted, for the worker that comes after this one."""
+        """Begins the next pass. It is not lazy: the pass is counted at once, for the worker that replaces this one."""
         restored, self.restored = self.restored, None
         self._skip = self.number if restored is None else restored.pop(_SKIP)
         self._reader = make_reader(**{**self._config, "first_step": self._skip})
@@ -168,12 +171,12 @@ class _WorkerShare:
             yield {name: as_tensors(value) for name, value in batch.items()} if self._as_tensors else batch
 
 
-_Start = tuple[State | None, NextStart]  # as PassIterator._next_start gives it
+_Start = tuple[State | None, NextStart]  # as PassIterator._next_start() returns it
 _MOST_WORKERS = 4096
 
 
 def _rest(loader: Any) -> Iterator[Batch]:
-    """The rest of a loader's current pass; may be empty."""
+    """Yields the rest of a loader's current pass, which may be empty."""
     while True:
         try:
             yield next(loader)
@@ -182,8 +185,8 @@ def _rest(loader: Any) -> Iterator[Batch]:
 
 
 def _accelerate_processes() -> int:
-    """The number of processes; before Accelerate knows it, the ranks of a process that imported Accelerate or was
-    started by it."""
+    """Returns the number of processes of Accelerate. Before Accelerate knows it, returns the number of ranks if this
+    process imported Accelerate or was started by it."""
     state = sys.modules.get("accelerate.state")
     known = {} if state is None else state.PartialState._shared_state
     if "num_processes" in known:

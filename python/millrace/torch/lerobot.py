@@ -29,7 +29,7 @@ __all__ = ["Dataset", "GrootDataset", "Loader", "Source"]
 
 
 class _Frames(torch.utils.data.Dataset[Item]):
-    """A dataset of arrays, as tensors."""
+    """A dataset of arrays, converted to tensors."""
 
     frames: _Dataset
 
@@ -37,23 +37,23 @@ class _Frames(torch.utils.data.Dataset[Item]):
         return len(self.frames)
 
     def __getitem__(self, number: SupportsIndex | slice) -> Any:
-        """A frame, or the list of the frames of a slice."""
+        """Returns a frame or, for a slice, a list of frames."""
         if isinstance(number, slice):
             return self.__getitems__(range(len(self))[number])
         return self.__getitems__([number])[0]
 
     def __getitems__(self, numbers: Sequence[SupportsIndex]) -> list[Item]:
-        """Frames that are read together, as DataLoader asks for them. They share memory."""
+        """Returns frames that are read together, as DataLoader requests them. The frames share memory."""
         batch = tensors(self.frames.batch(numbers))
         return [{name: values[i] for name, values in batch.items()} for i in range(len(numbers))]
 
     def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
-        """Frames as one batch: tensors [len(numbers), ...], and lists of str."""
+        """Returns the frames as one batch: tensors [len(numbers), ...], and lists of str."""
         return tensors(self.frames.batch(numbers))
 
     @property
     def fps(self) -> float:
-        """Frames a second."""
+        """Frames per second."""
         return self.frames.fps
 
     @property
@@ -68,7 +68,7 @@ class _Frames(torch.utils.data.Dataset[Item]):
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
-        """dtype, shape and names of each feature, as meta/info.json has them."""
+        """dtype, shape and names of each feature, as in meta/info.json."""
         return self.frames.features
 
 
@@ -77,14 +77,16 @@ class _LikeLeRobot(_Dataset):
 
 
 class Dataset(_Frames):
-    """millrace.lerobot.Dataset with the tensors that LeRobot's own LeRobotDataset gives for v3.0, for every version.
+    """millrace.lerobot.Dataset with tensors. For datasets of every version, they are the same tensors that LeRobot's
+    own LeRobotDataset returns for v3.0.
 
-    Pictures are float32 [3, height, width] in [0, 1], numbers float32, int64 and bool, texts str. A feature of shape [1]
-    has no dimension. `<feature>_is_pad` is bool [times]. LeRobot chooses frames by stored timestamps, this class by
-    integers; both agree where LeRobot raises no error.
+    Pictures are float32 [3, height, width] in [0, 1], numbers are float32, int64 and bool, texts are str. A feature of
+    shape [1] has no dimension. `<feature>_is_pad` is bool [times]. LeRobot chooses frames by stored timestamps; this
+    class chooses them by integers. Both choose the same frames wherever LeRobot raises no error.
 
     image_transforms: called with each camera's tensor of a frame, [3, height, width] or [times, 3, height, width].
-    return_uint8: frames of videos as uint8. Pictures inside of Parquet stay float32, as LeRobot's.
+    return_uint8: True: returns frames of videos as uint8. Pictures inside Parquet stay float32, as in LeRobot.
+
     The other arguments are those of millrace.lerobot.Dataset.
     """
 
@@ -128,7 +130,7 @@ class Dataset(_Frames):
         self.image_transforms = image_transforms
 
     def __getitems__(self, numbers: Sequence[SupportsIndex]) -> list[Item]:
-        """Frames that are read together, as DataLoader asks for them. They share memory."""
+        """Returns frames that are read together, as DataLoader requests them. The frames share memory."""
         items = super().__getitems__(numbers)
         if self.image_transforms is not None:
             for item in items:
@@ -137,14 +139,14 @@ class Dataset(_Frames):
         return items
 
     def batch(self, numbers: Sequence[SupportsIndex]) -> Item:
-        """Frames as one batch: tensors [len(numbers), ...], and lists of str."""
+        """Returns the frames as one batch: tensors [len(numbers), ...], and lists of str."""
         if self.image_transforms is None:
             return super().batch(numbers)
         return torch.utils.data.default_collate(self.__getitems__(numbers))
 
 
 class GrootDataset(_Frames):
-    """millrace.lerobot.GrootDataset with tensors; takes its arguments."""
+    """millrace.lerobot.GrootDataset with tensors. Takes the same arguments."""
 
     frames: _GrootDataset
 
@@ -153,8 +155,8 @@ class GrootDataset(_Frames):
 
 
 class _Read:
-    """The batches that a Loader reads ahead, for DeviceCopies. Holds no reference to the loader, which holds this
-    object."""
+    """The batches that a Loader reads ahead, for DeviceCopies. Has no reference to the loader, which has a reference to
+    this object."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = weakref.ref(loader)
@@ -173,14 +175,14 @@ class Loader(_Loader):
     """millrace.lerobot.Loader with tensors. Takes a Dataset of this module or a list of Source over such datasets,
     every other argument of millrace.lerobot.Loader, and one more:
 
-    device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: a thread copies each batch into one of three pinned buffers, which are allocated once, and from
-            there to the device on a side stream, two batches ahead of training. The current stream waits for the copy,
-            not the caller.
+    device: None or a CPU device: the tensors share the loader's memory, without a copy. A CUDA device: the tensors are
+        on that device. A thread copies each batch into one of three pinned buffers, which are allocated once, and then
+        to the device on a side stream, two batches ahead of training. The current stream waits for the copy; the caller
+        does not.
 
-    `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
-    and WORLD_SIZE, else to 0 of 1. With uint8 pictures (return_uint8=True) a quarter of the bytes go to the device:
-    divide by 255 there.
+    `rank` and `world_size` default to those of torch.distributed if it is initialised, else to the environment's RANK
+    and WORLD_SIZE, else to 0 of 1. With uint8 pictures (return_uint8=True), only a quarter of the bytes are copied to
+    the device: divide by 255 there.
     """
 
     def __init__(
@@ -216,5 +218,5 @@ class Loader(_Loader):
 
 
 def tensors(batch: Item) -> Item:
-    """The same memory as tensors."""
+    """Returns the batch as tensors that share the same memory."""
     return {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in batch.items()}

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LeRobot's own training, fed by Millrace: takes the flags of lerobot-train.
+"""Runs LeRobot's own training with Millrace as the reader. Takes the flags of lerobot-train.
 
     python -m millrace.torch.lerobot_train --dataset.repo_id=me/so101 --dataset.root=so101 --policy.type=act ...
 
-LeRobot makes its datasets as always; each then reads its frames through millrace.torch.lerobot.Dataset. Sampling,
-processors, checkpoints and logs are LeRobot's. It has no option for this, so the function that makes datasets is replaced,
-and other versions than those of VERSIONS are refused. At the start the first and the last frame are read in both ways, and
-a difference ends the run.
+LeRobot makes its datasets as always. Each dataset then reads its frames through millrace.torch.lerobot.Dataset.
+Sampling, processors, checkpoints and logs are LeRobot's. LeRobot has no option for this, so this module replaces the
+function that makes datasets, and refuses versions other than those in VERSIONS. At the start, the first and the last
+frame are read in both ways. A difference ends the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSIONS = {"0.4.4": "make_dataset", "0.6.1": "make_train_eval_datasets"}
 
 
 class FedDataset(torch.utils.data.Dataset[dict[str, Any]]):
-    """A LeRobotDataset whose frames are read by Millrace; everything else of it is its own."""
+    """A LeRobotDataset whose frames Millrace reads. Everything else is that of the LeRobotDataset."""
 
     def __init__(self, theirs: Any) -> None:
         self.theirs = theirs
@@ -55,7 +55,7 @@ class FedDataset(torch.utils.data.Dataset[dict[str, Any]]):
         return self.ours.__getitems__(numbers)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("theirs", "ours"):  # not there yet: a copy is being unpickled
+        if name in ("theirs", "ours"):  # missing: a copy is being unpickled
             raise AttributeError(name)
         return getattr(self.theirs, name)
 
@@ -71,7 +71,7 @@ def _check_equal(given: dict[str, Any], wanted: dict[str, Any], where: str) -> N
 
 
 def feed(made: Any) -> Any:
-    """What the replaced function returned, its datasets fed by Millrace."""
+    """Returns the result of the replaced function, with datasets that Millrace reads."""
     if isinstance(made, tuple):
         return tuple(feed(each) for each in made)
     if made is None:

@@ -5,8 +5,8 @@ background.
     trainer = lightning.Trainer(plugins=[mr.torch.lightning.CheckpointIO()], ...)            # one device, DDP
     trainer = lightning.Trainer(strategy=mr.torch.lightning.ModelParallelStrategy(), ...)   # FSDP2, tensor parallel
 
-CheckpointIO works with strategies that write whole checkpoints from rank 0. ModelParallelStrategy has each rank write
-what it holds. FSDP1 has no strategy here: FSDPStrategy below says what to use.
+CheckpointIO works with strategies that write whole checkpoints from rank 0. With ModelParallelStrategy, each rank
+writes its own shards. There is no strategy for FSDP1: FSDPStrategy below says what to use.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _ENTRY = "checkpoint"
 
 class CheckpointIO(_Base):
     """A plug-in for `Trainer(plugins=[...])` and `Fabric(plugins=[...])`. Each path that Lightning names becomes a folder
-    of one checkpoint, which `millrace ckpt show PATH` reads.
+    with one checkpoint, which `millrace ckpt show PATH` reads.
 
     options: arguments of Checkpointer, such as threads and memory_bytes.
 
-    save_checkpoint() copies the state and returns; the next call of any method, and teardown(), wait for the writing
-    and raise what went wrong. So an older checkpoint is removed only when the new one is durable. Values that are no
+    save_checkpoint() copies the state and returns. The next call of any method, and teardown(), wait for the writing
+    and raise its error. An older checkpoint is therefore removed only when the new one is durable. Values that are not
     plain data (an object among the hyper-parameters) raise TypeError naming their path.
     """
 
@@ -68,7 +68,8 @@ class CheckpointIO(_Base):
             raise TypeError("storage_options: millrace.torch.lightning.CheckpointIO takes its options when it is made")
         self._finish()
         place = os.fspath(path)
-        # Numbered after the steps that are there: Lightning overwrites last.ckpt, perhaps with an earlier step.
+        # The number is larger than that of all existing steps: Lightning overwrites last.ckpt, perhaps with an earlier
+        # step.
         step = max(int(checkpoint.get("global_step", 0)), max(_core.list_step_numbers(place), default=-1) + 1)
         checkpointer = Checkpointer(place, rank=0, world_size=1, keep_last=1, new_run=True, **self._options)
         self._running = (checkpointer, checkpointer.save(step, {_ENTRY: checkpoint}))
@@ -76,7 +77,7 @@ class CheckpointIO(_Base):
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """The dict that was saved, its tensors on the CPU. Lightning moves them; no pickle is read, whatever
+        """Returns the saved dict, with its tensors on the CPU. Lightning moves them. No pickle is read, whatever
         `weights_only` is."""
         self._finish()
         place = os.fspath(path)
@@ -96,7 +97,7 @@ class CheckpointIO(_Base):
         self._finish()
 
     def _finish(self) -> None:
-        """Waits for the save under way."""
+        """Waits for the save in progress."""
         running, self._running = self._running, None
         if running is not None:
             running[0].close()
@@ -110,13 +111,16 @@ def _remove(place: str) -> None:
 
 
 class ModelParallelStrategy(_ModelParallel):
-    """Lightning's strategy for FSDP2 and tensor parallelism, with our checkpoints: each rank writes its shards in the
-    background, and any number of ranks loads them. The path becomes a folder that `millrace ckpt show PATH` reads.
+    """Lightning's strategy for FSDP2 and tensor parallelism, with Millrace's checkpoints: each rank writes its shards
+    in the background, and any number of ranks can load them. The path becomes a folder that `millrace ckpt show PATH`
+    reads.
 
-    checkpoint_options: of Checkpointer, such as threads, memory_bytes and commit_timeout. All else is as in Lightning.
+    checkpoint_options: arguments of Checkpointer, such as threads, memory_bytes and commit_timeout.
+
+    Everything else is as in Lightning.
     """
 
-    _entries = ("state_dict", "optimizer_states")  # what is sharded; the rest is rank 0's
+    _entries = ("state_dict", "optimizer_states")  # the sharded entries; rank 0 writes the rest
 
     def __init__(self, *arguments: Any, checkpoint_options: dict[str, Any] | None = None, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -139,7 +143,7 @@ class ModelParallelStrategy(_ModelParallel):
     def load_checkpoint(
         self, checkpoint_path: str | os.PathLike[str], weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Loads the model and, when fitting, the optimizers in place, and returns the rest. No pickle is read."""
+        """Loads the model in place and, when fitting, also the optimizers, and returns the rest. No pickle is read."""
         self._finish()
         place = self._agree(checkpoint_path)
         model, optimizers = self.model, list(self.optimizers)
@@ -179,8 +183,8 @@ class ModelParallelStrategy(_ModelParallel):
 
 class FSDPStrategy:
     """Raises NotImplementedError: Millrace has no strategy for FSDP1 (FullyShardedDataParallel). CheckpointIO does not
-    help: Lightning's own FSDPStrategy loads checkpoints past the plug-in, so that a run would save what it cannot
-    resume from."""
+    help: Lightning's own FSDPStrategy bypasses the plug-in when it loads checkpoints, so a run would save checkpoints
+    that it cannot resume from."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         raise NotImplementedError(

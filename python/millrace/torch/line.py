@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which line of training this process continues in a folder of checkpoints: what it restored there, or saved there
-last. Every object that saves asks here, whichever object has restored (docs/format/checkpoint.md, "The line")."""
+"""Keeps the line of training that this process continues in each folder of checkpoints: the line that it restored
+there, or saved there last. Every object that saves uses this module, whichever object has restored
+(docs/format/checkpoint.md, "The line")."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 Line = list[tuple[str, int]]  # (attempt, step), the oldest first
-Names = list[tuple[int, bool, list[str]]]  # of _core.list_step_names
+Names = list[tuple[int, bool, list[str]]]  # the result of _core.list_step_names
 
-_handed: dict[str, Line] = {}  # of hand_on, by folder
-_lines: dict[str, Line] = {}  # by folder; a child after fork goes on from its parent's
+_handed: dict[str, Line] = {}  # lines from hand_on(), by folder
+_lines: dict[str, Line] = {}  # by folder; a forked child continues from the lines of its parent
 _restores: Counter[str] = Counter()
-_saved: dict[str, int] = {}  # by folder: _restores before the last save
+_saved: dict[str, int] = {}  # by folder: the value of _restores before the last save
 _turns: Counter[str] = Counter()
 
 
@@ -25,15 +26,17 @@ def _key(place: str) -> str:
 
 
 def remember(places: Iterable[str], line: Line, *, restored: bool = False) -> None:
-    """A save of this process in `places` continues `line` from now on. restored: since it has read that commit."""
+    """Makes the saves of this process in `places` continue `line` from now on. restored: True: because this process has
+    read that commit."""
     for place in places:
         _lines[_key(place)] = line
         _restores[_key(place)] += restored
 
 
 def begin_save(place: str) -> tuple[bool, int]:
-    """Whether this is the first save in `place` since the start or a restore; and how often this process has gone back
-    between two saves: each time another attempt begins, so that what it left behind is not taken for its own."""
+    """Returns whether this is the first save in `place` since the start or a restore, and how often this process has
+    gone back between two saves. Each time, another attempt begins, so that the process does not take the steps that it
+    left behind for its own."""
     key = _key(place)
     is_first = _saved.get(key) != _restores[key]
     _turns[key] += is_first and key in _saved
@@ -42,13 +45,13 @@ def begin_save(place: str) -> tuple[bool, int]:
 
 
 def recall(places: Iterable[str]) -> Line | None:
-    """None: this process has restored nothing there, and saved nothing."""
+    """Returns the line in `places`; None: this process has restored nothing and saved nothing there."""
     return next((_lines[_key(place)] for place in places if _key(place) in _lines), None)
 
 
 def hand_on(places: Iterable[str], line: Line | None) -> None:
-    """For a process that saves for another one, which sends its line with each save: what it has restored counts once,
-    then the saves of this process go on from it."""
+    """Sets the line for a process that saves for another process, which sends its line with each save. A line that is
+    sent is used once; after that, the saves of this process continue each other."""
     for place in places:
         if line is not None and _handed.get(_key(place)) != line:
             _handed[_key(place)] = line
@@ -56,7 +59,7 @@ def hand_on(places: Iterable[str], line: Line | None) -> None:
 
 
 def refuse(root: str, steps: Sequence[int]) -> FileExistsError:
-    """For a process that would save in a folder that has `steps` without having restored one."""
+    """Returns the error for a process that would save in a folder with `steps` without having restored one of them."""
     return FileExistsError(
         errno.EEXIST,
         f"it has checkpoints up to step {max(steps)}, and this process has restored none of them: restore one, give "
@@ -66,12 +69,13 @@ def refuse(root: str, steps: Sequence[int]) -> FileExistsError:
 
 
 def committed(names: Names) -> list[int]:
-    """The steps that have a manifest, ascending."""
+    """Returns the steps that have a manifest, ascending."""
     return sorted({step for step, is_committed, _ in names if is_committed})
 
 
 def left_behind(names: Names, step: int, line: Line) -> str | None:
-    """What to say of the later steps that a run which saves `step` leaves behind; None: there are none."""
+    """Returns the message about the later steps that a run leaves behind when it saves `step`; None: there are no such
+    steps."""
     later = [each for each in committed(names) if each > step]
     if not later:
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""millrace.Loader with tensors instead of arrays."""
+"""Provides millrace.Loader with tensors instead of arrays."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class Loader(PassIterator[Batch]):
 
     Takes every argument of `millrace.Loader` and one more:
 
-    device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: the loader's threads write each batch into pinned memory, a ring of buffers that is made once and
-        counts as part of memory_bytes. One copy on a side stream moves it, up to two batches ahead of training. The
-        current stream waits for the copy, not the caller. The tensors of a batch are views of one block: keeping one
-        keeps the memory of all.
+    device: None or a CPU device: the tensors share the loader's memory, without a copy. A CUDA device: the tensors are
+        on that device. The loader's threads write each batch into pinned memory, a ring of buffers that is made once
+        and counts as part of memory_bytes. One copy on a side stream moves the batch to the device, up to two batches
+        ahead of training. The current stream waits for the copy; the caller does not. The tensors of a batch are views
+        of one block: a reference to one tensor keeps the memory of all.
 
-    `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
+    `rank` and `world_size` default to those of torch.distributed if it is initialised, else to the environment's RANK
     and WORLD_SIZE, else to 0 of 1.
 
     Yields dicts: "input_ids" and "labels", int64 [batch, seq_len], and "attention_mask" (collate="pad") or
-    "position_ids" (collate="pack"), int64 [batch, seq_len]. Raises what `millrace.Loader` raises.
+    "position_ids" (collate="pack"), int64 [batch, seq_len]. Raises the same errors as `millrace.Loader`.
 
-    Owns threads: close() it or use it as a context manager. Pickling carries the arguments, not the position;
-    `state_dict()` carries the position.
+    The object owns threads: close() it or use it as a context manager. Pickling keeps the arguments, not the position.
+    `state_dict()` returns the position.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Loader(PassIterator[Batch]):
 
     def __setstate__(self, state: tuple[dict[str, Any], Any, Any]) -> None:
         arguments, self._asked_rank, device = state
-        # A rank that was found in this process may differ there.
+        # The process that unpickles this may have another rank than the one found here.
         arguments["rank"], arguments["world_size"] = resolve_rank(*self._asked_rank)
         arrays = millrace.Loader.__new__(millrace.Loader)
         arrays.__setstate__(arguments)

@@ -11,14 +11,16 @@ from .state import unwrap
 
 
 class NamedOptimizer:
-    """Goes into a Checkpointer's state in place of `optimizer`: {"optim": NamedOptimizer(optimizer, model)}.
+    """Replaces `optimizer` in a Checkpointer's state: {"optim": NamedOptimizer(optimizer, model)}.
 
     PyTorch numbers the parameters of an optimizer, so a state fits only an optimizer that has the same parameters in the
-    same order and groups. By name ("optim.state.layers.0.weight.exp_avg") they may stand in another order and in other
-    groups, as long as each group's options come from one stored group. Parameters without a stored state start anew.
+    same order and groups. By name ("optim.state.layers.0.weight.exp_avg"), parameters may be in another order and in
+    other groups, as long as each group's options come from one stored group. Parameters without a stored state start
+    with a new state.
 
-    optimizer: of parameters of `module` only.
-    module: gives the names; the wrappers of DistributedDataParallel and torch.compile are looked through.
+    optimizer: an optimizer with parameters of `module` only.
+    module: the module whose parameter names are used; in the wrappers of DistributedDataParallel and torch.compile, the
+        module inside.
 
     Raises ValueError (a parameter that `module` lacks).
     """
@@ -34,11 +36,11 @@ class NamedOptimizer:
         self._names = [known[id(parameter)] for parameter in parameters]
 
     def state_dict(self) -> dict[str, Any]:
-        """As the optimizer's, with names in place of numbers."""
+        """Returns the optimizer's state_dict(), with names in place of numbers."""
         return self.with_names(self.optimizer.state_dict())
 
     def with_names(self, state: dict[str, Any]) -> dict[str, Any]:
-        """A state_dict() of the optimizer, with names in place of numbers."""
+        """Returns a state_dict() of the optimizer with names in place of numbers."""
         groups = [{**group, "params": [self._names[at] for at in group["params"]]} for group in state["param_groups"]]
         return {
             **state,
@@ -47,8 +49,9 @@ class NamedOptimizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Raises ValueError for a stored parameter that the optimizer lacks, or one of its own that was not stored, and
-        for a group whose parameters were stored in groups of other options."""
+        """Restores the optimizer. Raises ValueError for a stored parameter that the optimizer lacks, for a parameter of
+        the optimizer that was not stored, and for a group whose parameters were stored in groups with different
+        options."""
         stored = {name: at for at, group in enumerate(state["param_groups"]) for name in group["params"]}
         _refuse(stored.keys() - self._names, "the optimizer lacks")
         _refuse(set(self._names) - stored.keys(), "not stored were")
@@ -67,7 +70,7 @@ class NamedOptimizer:
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
-    """What belongs to the group and to none of its parameters."""
+    """Returns the entries that belong to the group and to none of its parameters."""
     return {name: value for name, value in group.items() if name not in ("params", "param_names")}
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 Commit = tuple[int, str | None]  # a step and the attempt that committed it
 
-# What file systems and block devices answer for bytes that are lost.
+# The errors that file systems and block devices return for lost bytes.
 _LOST_BYTES = (errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA, errno.EREMOTEIO, errno.ENXIO)
 
 
@@ -30,15 +30,16 @@ def restart_of(attempt: str) -> int:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether the step cannot be used, so that the step before may be tried. A server that does not answer is no
-    damage, and neither is a newer version: an older step would lose work."""
+    """Returns whether the error means that the step cannot be used, so that the step before it may be tried. A server
+    that does not answer is not damage, and neither is a newer version: an older step would lose work."""
     if isinstance(error, (millrace.CorruptionError, FileNotFoundError, PermissionError)):
         return True
     return isinstance(error, OSError) and error.errno in _LOST_BYTES
 
 
 def steps_of_line(found: Sequence[StepInfo]) -> list[int]:
-    """The steps of the newest line, ascending, of what several folders have; less those whose manifest is damaged."""
+    """Returns the steps of the newest line among the steps of several folders, ascending, without those whose manifest
+    is damaged."""
     infos = {(info["step"], info["attempt"]): info for info in found if info["damage"] is None}
     line: list[int] = []
     walk = _core.LineWalk([(info["step"], True, [info["attempt"]]) for info in found])
@@ -52,37 +53,38 @@ def steps_of_line(found: Sequence[StepInfo]) -> list[int]:
 
 
 class Places:
-    """The tiers, nearest first, and the root as the last. One that does not answer for `timeout` seconds is a
-    TimeoutError where there are several."""
+    """The tiers, nearest first, and the root last. If there are several places, a place that does not answer for
+    `timeout` seconds causes a TimeoutError."""
 
     def __init__(self, urls: list[str], timeout: float) -> None:
         self.urls = urls
         self._timeout = timeout if len(urls) > 1 else 0.0
 
     def ask_names(self) -> lines.Names:
-        """What all have, by the names of folders. Raises OSError."""
+        """Returns the contents of all places, by the names of folders. Raises OSError."""
         return [entry for place in self.urls for entry in self._ask(place, _core.list_step_names, place)]
 
     def list_names(self) -> lines.Names:
-        """The same without places that cannot be read."""
+        """Returns the same as ask_names(), without places that cannot be read."""
         return [entry for place in self.urls for entry in self._list(_core.list_step_names, place)]
 
     def list_steps(self) -> list[tuple[str, StepInfo]]:
-        """The committed steps of each place."""
+        """Returns the committed steps of each place."""
         return [(place, info) for place in self.urls for info in self._list(_core.list_steps, place)]
 
     def open_step(self, step: int) -> _core.Checkpoint:
         return self._ask(", ".join(self.urls), _core.Checkpoint, self.urls, step, self._timeout)
 
     def newest_good(self, failures: dict[Commit, str]) -> tuple[_core.Checkpoint | None, dict[Commit, str]]:
-        """The newest commit of the newest line that is not damaged as far as the manifest and `failures` tell, and the
-        damage of newer ones. Raises NotImplementedError for a step of a newer version, which must not be passed over."""
+        """Returns the newest commit of the newest line that is not damaged according to the manifest and `failures`,
+        and the damage of newer commits. Raises NotImplementedError for a step of a newer version, which must not be
+        skipped."""
         damaged: dict[Commit, str] = {}
         walk = _core.LineWalk(self.list_names())
         while (step := walk.next()) is not None:
             try:
                 opened = self.open_step(step)
-            except FileNotFoundError:  # removed by now
+            except FileNotFoundError:  # it has been removed meanwhile
                 walk.gone()
                 continue
             except NotImplementedError as error:
@@ -102,7 +104,7 @@ class Places:
         return None, damaged
 
     def _ask(self, place: str, call: Callable[..., T], *arguments: Any) -> T:
-        """`call(*arguments)`, which reads in `place`."""
+        """Returns `call(*arguments)`, which reads in `place`."""
         if len(self.urls) == 1:
             return call(*arguments)
         answer: Future[T] = Future()
@@ -110,14 +112,14 @@ class Places:
         def run() -> None:
             try:
                 answer.set_result(call(*arguments))
-            except BaseException as error:  # for the caller
+            except BaseException as error:  # passed on to the caller
                 answer.set_exception(error)
 
         threading.Thread(target=run, daemon=True).start()
         try:
             return answer.result(self._timeout)
         except FutureTimeoutError:
-            if answer.done():  # the call's own, or it has just ended
+            if answer.done():  # the TimeoutError of the call itself, or the call has just ended
                 return answer.result()
             raise TimeoutError(
                 errno.ETIMEDOUT,
@@ -126,8 +128,8 @@ class Places:
             ) from None
 
     def _list(self, list_steps: Callable[[str], list[Any]], place: str) -> list[Any]:
-        """What `list_steps` finds in a place. One that cannot be read is left out with a warning, unless it is the only
-        one; one that does not answer may have newer steps: OSError."""
+        """Returns the result of `list_steps` for a place. A place that cannot be read is left out with a warning,
+        unless it is the only one. A place that does not answer may have newer steps: OSError."""
         try:
             return self._ask(place, list_steps, place)
         except OSError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The random state of a process: what dropout, shuffles and augmentation draw from."""
+"""Saves and restores the random state of a process, which dropout, shuffles and augmentation use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 
 
 class RandomState:
-    """Of Python, NumPy, torch's CPU generator and those of all CUDA devices. Each rank has its own: PerRank(RandomState())."""
+    """The random state of Python, NumPy, torch's CPU generator and the generators of all CUDA devices. Each rank has
+    its own: PerRank(RandomState())."""
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {
@@ -24,7 +25,8 @@ class RandomState:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The states of devices that are not there are left out, and devices without one keep theirs."""
+        """Restores the random state. Ignores the states of missing devices. Devices without a saved state keep their
+        current state."""
         random.setstate(state["python"])
         np.random.set_state(state["numpy"])
         torch.set_rng_state(state["torch"])

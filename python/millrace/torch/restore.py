@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a checkpoint back into a live training state, in three phases: plan (checks names and shapes, finds or makes
-room for every tensor), load (fills the room; a damaged file shows here, before any object has changed), finish (gives
-the objects their state). Until `finish`, only the memory of tensors has been written."""
+"""Restores a checkpoint into a live training state, in three phases. `plan` checks names and shapes, and finds or
+allocates memory for every tensor. `load` fills this memory; it detects a damaged file, before any object has changed.
+`finish` gives the objects their state. Before `finish`, only the memory of tensors is written."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ from .tensors import (
 )
 
 _ABSENT = object()
-_EXTRA_STATE = "_extra_state"  # the last part of the name that Module.state_dict() gives get_extra_state()
+_EXTRA_STATE = "_extra_state"  # the last part of the name under which Module.state_dict() stores get_extra_state()
 
 
 class _RoomLike:
-    """Stands for the state that an optimizer will keep for a parameter after its first step."""
+    """Represents the state that an optimizer will keep for a parameter after its first step."""
 
     def __init__(self, parameter: torch.Tensor) -> None:
         self.parameter = parameter
@@ -53,29 +53,29 @@ class Restorer:
     """Restores one checkpoint into one state, once."""
 
     def __init__(self, checkpoint: Any, rank: int, strict: bool, copies: ImageCopies | None = None) -> None:
-        """copies: for tensors of devices, which are then loaded by load_devices(); None: they come through memory of
-        the host, at the end."""
+        """Prepares a restore. copies: copies for tensors on devices, which load_devices() then loads; None: these
+        tensors are loaded through host memory, at the end."""
         self._copies = copies
         self._checkpoint = checkpoint
         self._rank = rank
         self._strict = strict
         self._stored: dict[str, tuple[str, tuple[int, ...]]] = checkpoint.tensors
         self._rank_nodes: dict[str, Node] | None = None
-        self.targets: list[Target] = []  # after plan(): what is to be read
+        self.targets: list[Target] = []  # after plan(): the boxes to read
         self._device_targets: list[DeviceTarget] = []
         self._rooms: dict[int, str] = {}  # storage address -> the name that is loaded straight into it
-        self._filled: dict[tuple[Any, ...], tuple[str, Path]] = {}  # by identity: what tied tensors are loaded from
-        self._alive: list[Value] = []  # so that no address is used twice
+        self._filled: dict[tuple[Any, ...], tuple[str, Path]] = {}  # by identity: the source of tied tensors
+        self._alive: list[Value] = []  # keeps the memory, so that no address is used twice
         self._finish: list[Callable[[], object]] = []
         self._problems: list[str] = []
         self._matched = 0  # values of `state` that the checkpoint has
-        self._misfits: list[str] = []  # tensors with values that a narrower dtype here does not hold
-        self._patterns: dict[Any, list[str]] = {}  # of entries of which only some names are asked for
+        self._misfits: list[str] = []  # tensors with values that do not fit the narrower dtype here
+        self._patterns: dict[Any, list[str]] = {}  # the patterns of entries from which only some names are requested
 
     def plan(self, state: dict[str, Any], only: Collection[str] | None = None) -> None:
-        """Raises ValueError listing every missing and unexpected name and every shape that differs. Without strict, warns
-        of each entry of `state` of which nothing is restored. only: the entries that are looked at, or patterns of names
-        in them."""
+        """Plans the restore. Raises ValueError listing every missing and unexpected name and every shape that differs.
+        Without strict, warns of each entry of `state` of which nothing is restored. only: the entries to restore, or
+        patterns of names in them."""
         items = dict(tree.dict_items(tree.parse(self._checkpoint.state)) or [])
         wanted = state
         if only is not None:
@@ -90,7 +90,7 @@ class Restorer:
             raise ValueError(f"step {self._checkpoint.step} does not fit the state to restore:\n  {shown}{more}")
 
     def _asked(self, state: dict[str, Any], only: Collection[str]) -> set[Any]:
-        """The entries that `only` names. Raises ValueError for one that `state` lacks."""
+        """Returns the entries that `only` names. Raises ValueError for an entry that `state` lacks."""
         asked = set()
         whole = set()
         for name in only:
@@ -110,7 +110,7 @@ class Restorer:
         return asked
 
     def _chosen(self, path: Path, names: Collection[Any]) -> set[Any] | None:
-        """Which of the names in an entry are asked for; None: all. Raises ValueError for a pattern without a name."""
+        """Returns the requested names of an entry; None: all. Raises ValueError for a pattern that matches no name."""
         patterns = self._patterns.get(path[0]) if len(path) == 1 else None
         if patterns is None:
             return None
@@ -148,14 +148,14 @@ class Restorer:
         self._checkpoint.load([target[:4] for target in targets], threads=threads)
 
     def load_devices(self, threads: int) -> None:
-        """The same for what is on a device."""
+        """Reads and verifies all bytes of the targets on devices."""
         if self._copies is not None:
             device_load.load(
                 self._device_targets, self._copies, lambda entries: self._checkpoint.load(entries, threads=threads)
             )
 
     def finish(self) -> None:
-        """Gives every object its state. What load_state_dict of an object raises passes through."""
+        """Gives every object its state. Errors that load_state_dict() of an object raises are passed on."""
         for step in self._finish:
             step()
         if self._misfits:
@@ -180,7 +180,7 @@ class Restorer:
         return None
 
     def _value(self, node: Node, live: Any, path: Path, in_place: bool) -> Any:
-        """The value in place of `live`: `live` itself, updated at the end, wherever possible."""
+        """Returns the value that replaces `live`: `live` itself, updated at the end, wherever possible."""
         tag = tree.tag_of(node)
         if isinstance(live, PerRank) or tag == "$per_rank":
             return self._per_rank(node, live, path)
@@ -223,7 +223,7 @@ class Restorer:
         if isinstance(target, torch.nn.Module):
             self._module(node["state"], target, path)
             return live
-        # Only an optimizer's own tensors are loaded into: other objects may keep tensors whose shape changes.
+        # Only an optimizer's own tensors are loaded in place: other objects may keep tensors whose shape changes.
         rooms: Any = _ABSENT
         if isinstance(target, torch.optim.Optimizer):
             rooms = _optimizer_rooms(target)
@@ -248,8 +248,9 @@ class Restorer:
             if key not in stored:
                 self._problem(f"missing: {format_path((*path, key))}")
             else:
-                # As torch's load_state_dict: an extra state is handed over as it was saved, whatever the module has now
-                # (the scaling history of fp8 grows), and a lazy module makes its parameters from what it gets.
+                # As in torch's load_state_dict: an extra state is passed on as it was saved, whatever the module has
+                # now (the scaling history of fp8 grows), and a lazy module makes its parameters from the loaded
+                # tensors.
                 is_new = key.rpartition(".")[2] == _EXTRA_STATE or is_lazy(live)
                 values[key] = self._value(stored[key], _ABSENT if is_new else live, (*path, key), False)
         is_strict = self._strict and chosen is None
@@ -338,7 +339,7 @@ class Restorer:
         return live
 
     def _goes_to_device(self, name: str, box: Box, dtype: str) -> bool:
-        """Whether the box is loaded straight into the memory of a device."""
+        """Returns whether the box is loaded straight into the memory of a device."""
         local = box.local
         if self._copies is None or box.dtype != dtype or not self._copies.takes(local):
             return False
@@ -351,7 +352,7 @@ class Restorer:
         return True
 
     def _room(self, name: str, box: Box, dtype: str, path: Path) -> Value:
-        """Where to load: the live memory itself, or memory that is copied into it at the end."""
+        """Returns the memory to load into: the live memory itself, or memory that is copied into it at the end."""
         local = box.local
         fits = box.dtype == dtype and box.dense and is_writable(local)
         if fits and self._rooms.setdefault(storage_address(local), name) == name:
@@ -369,7 +370,7 @@ class Restorer:
 
 
 def _optimizer_rooms(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Its state_dict(), with a stand-in for the state of every parameter that has none yet."""
+    """Returns the optimizer's state_dict(), with a stand-in for the state of every parameter that has none yet."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     rooms = optimizer.state_dict()
     return {**rooms, "state": {**dict(enumerate(map(_RoomLike, parameters))), **rooms["state"]}}

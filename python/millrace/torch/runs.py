@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of the bytes of tensors and arrays whose elements do not lie in order, without a copy of the whole."""
+"""Copies runs of bytes of tensors and arrays whose elements are not in order, without a copy of the whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from .tensors import Value, row_major
 
-_BLOCK_BYTES = 1 << 20  # that are put in order at once
+_BLOCK_BYTES = 1 << 20  # bytes that are put in order at once
 
 
 @torch.no_grad()
@@ -19,7 +19,7 @@ def copy_run(value: Value, begin: int, target: torch.Tensor) -> None:
     """Copies bytes [begin, begin + size of target) of the elements, row by row, to `target`: uint8 [bytes]."""
     size = int(value.nbytes) // max(prod(value.shape), 1)
     end = begin + target.numel()
-    at = begin // size * size  # of the elements that are given next
+    at = begin // size * size  # the first byte of the elements that come next
     for elements in _elements(value, begin // size, -(-end // size), max(_BLOCK_BYTES // size, 1)):
         given = _bytes(elements)
         low, high = max(begin, at), min(end, at + given.numel())
@@ -28,7 +28,8 @@ def copy_run(value: Value, begin: int, target: torch.Tensor) -> None:
 
 
 def _elements(value: Value, first: int, last: int, most: int) -> Iterator[Value]:
-    """The elements [first, last) in the order of rows, as values of any shape, of at most `most` elements or one row."""
+    """Yields the elements [first, last) in the order of rows, as values of any shape with at most `most` elements or
+    one row."""
     shape = tuple(value.shape)
     if len(shape) < 2:
         flat = value.reshape(-1)
@@ -49,7 +50,7 @@ def _elements(value: Value, first: int, last: int, most: int) -> Iterator[Value]
 
 
 def _bytes(elements: Value) -> torch.Tensor:
-    """Those of the elements in the order of rows: uint8 [bytes]."""
+    """Returns the bytes of the elements in the order of rows: uint8 [bytes]."""
     if isinstance(elements, np.ndarray):  # a copy, since torch warns of arrays that are read-only
         return torch.from_numpy(np.array(elements, order="C").reshape(-1).view(np.uint8))
     return row_major(elements.cpu())

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Drop-ins for `safetensors.torch` (`save_file`, `load_file`) and `safetensors.safe_open`: the same calls and files, at
-the speed of checkpoints, on paths and s3:// URLs. `millrace.safetensors` has the same for NumPy.
+the speed of checkpoints, on paths and s3:// URLs. `millrace.safetensors` has the same functions for NumPy.
 
     mr.torch.safetensors.save_file(model.state_dict(), "model.safetensors", metadata={"format": "pt"})
     model.load_state_dict(mr.torch.safetensors.load_file("model.safetensors", device="cuda"))
@@ -28,10 +28,10 @@ def save_file(
     *,
     durable: bool = True,
 ) -> None:
-    """Writes tensors to one file, which appears when it is complete, and with `durable` survives a power cut.
+    """Writes tensors to one file. The file appears when it is complete. With `durable` it survives a power cut.
 
-    Raises TypeError (no plain tensor, or a dtype that safetensors has not), RuntimeError (two tensors share memory, as
-    the reference does: the file would hold it twice), ValueError (names, metadata), OSError.
+    Raises TypeError (not a plain tensor, or a dtype that safetensors does not have), RuntimeError (two tensors share
+    memory: the file would have it twice; the reference raises this too), ValueError (names, metadata), OSError.
     """
     dense = {name: _on_cpu(name, tensor) for name, tensor in tensors.items()}
     _refuse_shared(tensors)
@@ -42,7 +42,7 @@ def save_file(
 
 
 def load_file(filename: Path, device: str | int | torch.device = "cpu") -> dict[str, torch.Tensor]:
-    """All tensors of a file. Raises FileNotFoundError, millrace.CorruptionError (the header), OSError."""
+    """Returns all tensors of a file. Raises FileNotFoundError, millrace.CorruptionError (the header), OSError."""
     with safe_open(filename, device=device) as file:
         return file.get_tensors(file.keys())
 
@@ -90,7 +90,7 @@ def _refuse_shared(tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def _overlapping(names: list[str], tensors: Mapping[str, torch.Tensor]) -> list[tuple[str, str]]:
-    """Neighbours in memory of which the first reaches into the second."""
+    """Returns pairs of tensors that are neighbours in memory and overlap."""
     found = []
     end, last = -1, ""
     for name in names:

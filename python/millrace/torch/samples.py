@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""millrace.SampleLoader with tensors instead of arrays."""
+"""Provides millrace.SampleLoader with tensors instead of arrays."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .dist import resolve_rank
 
 
 def as_tensors(value: Any) -> Any:
-    """Arrays as tensors that share their memory, in lists too. What no tensor can hold (texts, times, other byte
-    orders) stays as it is."""
+    """Converts arrays, also in lists, to tensors that share their memory. Values that no tensor can hold (texts, times,
+    other byte orders) stay as they are."""
     if isinstance(value, list):
         return [as_tensors(item) for item in value] if value and isinstance(value[0], np.ndarray) else value
     if not isinstance(value, np.ndarray):
@@ -33,7 +33,8 @@ def as_tensors(value: Any) -> Any:
 
 
 class _Tensors:
-    """The batches of a SampleLoader as tensors, for DeviceCopies. Does not keep the loader, which keeps this."""
+    """The batches of a SampleLoader as tensors, for DeviceCopies. Has no reference to the loader, which has a reference
+    to this object."""
 
     def __init__(self, loader: SampleLoader) -> None:
         self._batches = loader._batches
@@ -50,12 +51,13 @@ class SampleLoader(millrace.samples.SampleLoader):
 
     Takes every argument of `millrace.SampleLoader` and one more:
 
-    device: None or a CPU device gives tensors that share the loader's memory, without a copy. A CUDA device gives
-        tensors there: a thread lays each batch into pinned memory, three buffers that are made once, and copies it from
-        there on a side stream, two batches ahead of training. The current stream waits for the copy, not the caller.
+    device: None or a CPU device: the tensors share the loader's memory, without a copy. A CUDA device: the tensors are
+        on that device. A thread writes each batch into pinned memory (three buffers that are made once) and copies it
+        to the device on a side stream, two batches ahead of training. The current stream waits for the copy; the caller
+        does not.
 
-    `rank` and `world_size` default to those of torch.distributed when it is initialised, else to the environment's RANK
-    and WORLD_SIZE, else to 0 of 1. `map` and `map_batch` get arrays; what they give may be tensors.
+    `rank` and `world_size` default to those of torch.distributed if it is initialised, else to the environment's RANK
+    and WORLD_SIZE, else to 0 of 1. `map` and `map_batch` get arrays and may return tensors.
     """
 
     def __init__(
@@ -145,7 +147,7 @@ class SampleLoader(millrace.samples.SampleLoader):
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         arguments, asked, device = state
-        # A rank that was found in this process may differ there.
+        # The process that unpickles this may have another rank than the one found here.
         arguments[0]["rank"], arguments[0]["world_size"] = resolve_rank(*asked)
         super().__setstate__(arguments)
         self._open_device(asked, device)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What several ranks restore alike is read by one of them and sent to the others.
+"""Lets one rank read the data that several ranks restore alike, and sends it to the other ranks.
 
-Which rank reads a box is decided as it is decided which one writes it. So with tiers of single nodes each rank finds
-what it reads nearby, as long as the number of ranks stays the same.
+The rank that reads a box is chosen in the same way as the rank that writes it. With tiers on single nodes, each rank
+therefore finds its data nearby, as long as the number of ranks stays the same.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from millrace import _core
 
 from .dist import Group
 
-PIECE_BYTES = 16 << 20  # what is sent at once
-_UNDER_WAY = 4  # pieces of any readers, so that several send at the same time
+PIECE_BYTES = 16 << 20  # bytes that are sent at once
+_UNDER_WAY = 4  # pieces of all readers in progress, so that several readers send at the same time
 _SUM_BYTES = 4
 
 
@@ -35,7 +35,7 @@ class Target(NamedTuple):
     shape: tuple[int, ...]
     address: int
     nbytes: int
-    holders: tuple[int, ...] | None  # as of Box
+    holders: tuple[int, ...] | None  # as in Box
 
 
 class _Set(NamedTuple):
@@ -43,7 +43,7 @@ class _Set(NamedTuple):
 
     ranks: tuple[int, ...]
     targets: list[Target]
-    readers: list[int]  # of each target
+    readers: list[int]  # the reader of each target
 
 
 class Share:
@@ -52,7 +52,7 @@ class Share:
     def __init__(self, group: Group, rank: int, targets: list[Target]) -> None:
         self._group = group
         self._rank = group.ranks[rank]
-        self.mine: list[Target] = []  # what this rank reads
+        self.mine: list[Target] = []  # the targets that this rank reads
         alike: dict[tuple[int, ...], list[Target]] = {}
         for target in targets:
             ranks = group.ranks if target.holders is None else target.holders
@@ -60,11 +60,11 @@ class Share:
                 self.mine.append(target)
             else:
                 alike.setdefault(ranks, []).append(target)
-        # Only where all of them want the same: one may have a model with other names and strict=False.
+        # Only if all of these ranks want the same: one may have a model with other names and strict=False.
         wanted = {_digest(ranks): _digest(sorted(t[:3] for t in found)) for ranks, found in alike.items()}
         answers = dict(zip(group.ranks, group.gather(wanted), strict=True))
         self._sets: list[_Set] = []
-        for ranks, found in sorted(alike.items()):  # in one order on all ranks, so that none waits in a circle
+        for ranks, found in sorted(alike.items()):  # in the same order on all ranks, so that there is no deadlock
             key = _digest(ranks)
             if any(answers.get(each, {}).get(key) != wanted[key] for each in ranks):
                 self.mine += found
@@ -76,7 +76,8 @@ class Share:
             self.mine += [t for t, reader in zip(found, readers, strict=True) if reader == self._rank]
 
     def exchange(self) -> None:
-        """Sends what this rank has read and receives the rest. Raises ConnectionError for bytes that changed on the way."""
+        """Sends the data that this rank has read and receives the rest. Raises ConnectionError for bytes that changed
+        on the way."""
         changed: set[int] = set()
         group = self._group.of_cpu
         for ranks, targets, readers in self._sets:
@@ -106,8 +107,9 @@ _Run = tuple[int, int]  # address, bytes
 
 
 class _Piece:
-    """Runs of memory on their way from one rank to the others. Point to point, because a process group for each set of
-    ranks would have to be made by all ranks; and since each rank sends what it read, no link carries a byte twice."""
+    """Runs of memory that one rank sends to the others. It sends them point to point, because all ranks would have to
+    make a process group for each set of ranks. Since each rank sends the data that it read, no link carries a byte
+    twice."""
 
     def __init__(self, runs: list[_Run], buffer: torch.Tensor, reader: int) -> None:
         self._runs, self._buffer, self._reader = runs, buffer, reader
@@ -128,7 +130,7 @@ class _Piece:
         self._work = [dist.irecv(self._message(), src=self._reader, group=group, tag=tag)]
 
     def finish(self, changed: set[int]) -> torch.Tensor:
-        """Waits, and puts what came into place. Returns the buffer."""
+        """Waits, and copies the received data into place. Returns the buffer."""
         for work in self._work:
             work.wait()
         if self._is_received:
@@ -148,7 +150,7 @@ class _Piece:
 
 
 def _pieces(targets: list[Target]) -> Iterator[list[_Run]]:
-    """The memory of `targets`, one after the other, in pieces."""
+    """Yields the memory of `targets`, one after the other, in pieces."""
     runs: list[_Run] = []
     room = PIECE_BYTES
     for target in targets:
@@ -165,7 +167,7 @@ def _pieces(targets: list[Target]) -> Iterator[list[_Run]]:
 
 
 def _in_turns(streams: dict[int, Iterator[list[_Run]]]) -> Iterator[tuple[int, list[_Run]]]:
-    """The first piece of each stream, then the second of each."""
+    """Yields the first piece of each stream, then the second piece of each stream, and so on."""
     for pieces in itertools.zip_longest(*streams.values()):
         for reader, runs in zip(streams, pieces, strict=True):
             if runs is not None:

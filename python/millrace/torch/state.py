@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training state as named tensors plus a small JSON tree, without pickle.
+"""Encodes a training state as named tensors plus a small JSON tree, without pickle.
 
-Tensors and arrays get the dotted path to them as their name ("model.layers.0.wq.weight", "optim.state.0.exp_avg"). All
-the rest is a tree in which JSON's own values mean themselves and everything else is an object with one "$" key:
+The name of a tensor or array is the dotted path to it ("model.layers.0.wq.weight", "optim.state.0.exp_avg"). All other
+values form a tree. In this tree, JSON's own values mean themselves. Every other value is an object with one "$" key:
 
     None, bool, str                    null, true, "text"
     int                                42; beyond 64 bits {"$int": "170141183460469231731687303715884105728"}
@@ -19,8 +19,8 @@ the rest is a tree in which JSON's own values mean themselves and everything els
     object with state_dict()           {"$object": class, "state": its state_dict()}
     PerRank(value)                     {"$per_rank": path}; the value's own tree is in the rank's state, by path
 
-Types are taken exactly: an instance of a subclass (a namedtuple, an IntEnum) would come back as something else, and is
-refused.
+Types must match exactly: an instance of a subclass (a namedtuple, an IntEnum) is refused, because it would be restored
+as another type.
 """
 
 from __future__ import annotations
@@ -44,21 +44,20 @@ Path = tuple[Any, ...]  # dict keys, and Index for places in lists
 
 _FORMAT = "millrace.torch"
 _VERSION = 1
-_MOST_LEVELS = 200  # of containers inside each other; Python's own limit of calls would come at some 300
+_MOST_LEVELS = 200  # the most levels of nested containers; Python's own limit of calls would be reached at about 300
 _RANK_NAME = re.compile(r"rank\d+/")
 _DICTS = {dict: "$dict", OrderedDict: "$ordered", Counter: "$counter"}
 
 
 class Index(int):
-    """A place in a list, told apart from a dict's integer key in messages."""
+    """A position in a list. In messages, it differs from a dict's integer key."""
 
 
 class PerRank:
     """Marks a value that differs from rank to rank, such as the state of a random number generator.
 
-    Each rank stores its own value, and gets back the value of the rank with the same
-    number. `value` holds the value, before a
-    save and after a restore.
+    Each rank stores its own value, and gets back the value of the rank with the same number. The attribute `value` is
+    the value, both before a save and after a restore.
     """
 
     def __init__(self, value: Any) -> None:
@@ -74,21 +73,23 @@ class Encoded:
 
     state: Node = None
     rank_state: list[list[Node]] = field(default_factory=list)  # [path, node] of each PerRank
-    boxes: dict[str, Box] = field(default_factory=dict)  # by name; keeps the memory alive
+    boxes: dict[str, Box] = field(default_factory=dict)  # the boxes by name; they keep the memory alive
 
 
 def encode(state: dict[str, Any], rank: int) -> Encoded:
-    """Raises TypeError naming the path of what cannot be stored ("optim.param_groups[0].foo: <class>")."""
+    """Encodes a state. Raises TypeError naming the path of a value that cannot be stored ("optim.param_groups[0].foo:
+    <class>")."""
     return _Encoder(rank).run(state)
 
 
 def dump(node: Node) -> str:
-    """The JSON document that is stored."""
+    """Returns the JSON document that is stored."""
     return json.dumps({"format": _FORMAT, "version": _VERSION, "state": node}, separators=(",", ":"))
 
 
 def parse(text: str) -> Node:
-    """The node in a document of `dump`. Raises ValueError (something else), NotImplementedError (a newer version)."""
+    """Returns the node in a document of `dump`. Raises ValueError (not such a document), NotImplementedError (a newer
+    version)."""
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError("the checkpoint's state was not written by millrace.torch")
@@ -100,13 +101,14 @@ def parse(text: str) -> Node:
 
 
 def format_path(path: Path) -> str:
-    """("optim", "param_groups", Index(0), "lr") -> "optim.param_groups[0].lr"."""
+    """Formats a path: ("optim", "param_groups", Index(0), "lr") becomes "optim.param_groups[0].lr"."""
     text = "".join(f"[{int(key)}]" if isinstance(key, Index) else f".{key}" for key in path)
     return text.removeprefix(".")
 
 
 def unwrap(value: Any) -> Any:
-    """The module inside DistributedDataParallel, DataParallel and torch.compile, whose wrappers prefix every name."""
+    """Returns the module inside DistributedDataParallel, DataParallel and torch.compile, whose wrappers prefix every
+    name."""
     while True:
         if isinstance(value, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
             value = value.module
@@ -117,7 +119,7 @@ def unwrap(value: Any) -> Any:
 
 
 def is_stateful(value: object) -> bool:
-    """Whether `value` is an object with state_dict() and load_state_dict()."""
+    """Returns whether `value` is an object with state_dict() and load_state_dict()."""
     return (
         not isinstance(value, type)
         and callable(getattr(value, "state_dict", None))
@@ -126,14 +128,14 @@ def is_stateful(value: object) -> bool:
 
 
 def tag_of(node: Node) -> str | None:
-    """ "$tuple" for {"$tuple": ...}; None for a node that means itself."""
+    """Returns "$tuple" for {"$tuple": ...}; None for a node that means itself."""
     if isinstance(node, dict):
         return next((key for key in node if key.startswith("$")), None)
     return None
 
 
 def dict_items(node: Node) -> list[tuple[Node, Node]] | None:
-    """Key and value nodes of a dict of any kind, in order; None for another node."""
+    """Returns the key and value nodes of a dict of any kind, in order; None for any other node."""
     tag = tag_of(node)
     if isinstance(node, dict) and tag is None:
         return list(node.items())
@@ -141,7 +143,7 @@ def dict_items(node: Node) -> list[tuple[Node, Node]] | None:
 
 
 def make_dict(node: Node, items: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """A dict of the kind that `node` stands for."""
+    """Makes a dict of the kind that `node` represents."""
     kinds = {tag: kind for kind, tag in _DICTS.items()}
     return kinds[tag_of(node) or "$dict"](dict(items))
 
@@ -158,7 +160,8 @@ _SCALARS: dict[str, Callable[[Any], Any]] = {
 
 
 def decode_scalar(node: Node, path: Path) -> Any:
-    """The value of a node that holds no other node. Raises NotImplementedError for a tag that this version lacks."""
+    """Returns the value of a node that contains no other node. Raises NotImplementedError for a tag that this version
+    lacks."""
     tag = tag_of(node)
     if tag is None:
         return node
@@ -168,7 +171,7 @@ def decode_scalar(node: Node, path: Path) -> Any:
 
 
 def decode(node: Node, path: Path = ()) -> Any:
-    """The value of a node of plain data: without tensors and objects. Raises NotImplementedError."""
+    """Returns the value of a node of plain data: without tensors and objects. Raises NotImplementedError."""
     items = dict_items(node)
     if items is not None:
         pairs = [(decode(key, path), value) for key, value in items]
@@ -183,11 +186,11 @@ def decode(node: Node, path: Path = ()) -> Any:
 class _Encoder:
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._prefix = ""  # of names; "rank3/" inside a PerRank
-        self._in_object = False  # a state_dict() holds plain data: what is inside it could not be found again
+        self._prefix = ""  # the prefix of names; "rank3/" inside a PerRank
+        self._in_object = False  # a state_dict() has plain data only: an object inside it could not be found again
         self._around: set[int] = set()  # ids of the containers around the value
         self._out = Encoded()
-        self._names: dict[Any, str] = {}  # by identity of the memory
+        self._names: dict[Any, str] = {}  # the names by identity of the memory
 
     def run(self, state: dict[str, Any]) -> Encoded:
         if type(state) is not dict or not all(type(key) is str for key in state):
@@ -298,7 +301,7 @@ def _is_plain_key(key: object) -> bool:
 
 
 def _is_unicode(text: str) -> bool:
-    # A lone surrogate is legal in Python only: no JSON reader has to take it.
+    # A lone surrogate is legal only in Python: JSON readers need not accept it.
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 

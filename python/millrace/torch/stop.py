@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saving when the scheduler says that the job will end."""
+"""Saves when the scheduler signals that the job will end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _logger = logging.getLogger("millrace")
 
 
 class StopSignals:
-    """Hears the signals that come before the end of a job, and saves in the time that is left:
+    """Receives the signals that come before the end of a job, and saves in the remaining time:
 
         with mr.torch.StopSignals(grace=240) as stop:
             while step < steps:
@@ -32,13 +32,14 @@ class StopSignals:
                 if stop.requested():
                     sys.exit(stop.save(checkpointer, step, state))
 
-    grace: seconds from the signal until the job is killed: what sbatch --signal gives, less what the script needs.
-    signals: which ones; a second signal changes nothing, so srun and torchrun may both send it.
+    grace: seconds from the signal until the job is killed: the time of sbatch --signal, minus the time that the script
+        needs.
+    signals: the signals to handle. A second signal changes nothing, so srun and torchrun may both send it.
     process_group: the ranks that stop together; default: all.
 
-    `with` sets the handlers. Its end restores the former ones, or ignores the signals when one was heard: a second one
-    would kill the process on its way out, and its exit status with it. For the main thread. Raises ValueError (grace,
-    another thread).
+    `with` sets the handlers. The end of the block restores the former handlers. If a signal was received, the end of
+    the block ignores the signals instead: a second signal would kill the process before it ends with its exit status.
+    Use it on the main thread. Raises ValueError (grace, another thread).
     """
 
     def __init__(
@@ -73,30 +74,34 @@ class StopSignals:
 
     @property
     def heard(self) -> signal.Signals | None:
-        """The signal that this rank got; None so far."""
+        """The signal that this rank received; None before a signal."""
         return self._heard
 
     def remaining(self) -> float:
-        """Seconds of grace that are left; all of it before a signal."""
+        """Returns the seconds of grace that are left. Before a signal, this is the whole grace."""
         return self._grace if self._heard is None else max(self._since + self._grace - time.monotonic(), 0.0)
 
     def requested(self) -> bool:
-        """Whether any rank has heard a signal: the same answer on all of them. With several ranks one small all-reduce,
-        so every rank calls it at the same steps: at each, or at every n-th where steps are short."""
+        """Returns whether any rank has received a signal. The answer is the same on all ranks. With several ranks, this
+        makes one small all-reduce, so every rank must call it at the same steps: at each step, or at every n-th step if
+        steps are short."""
         if not initialized() or dist.get_world_size(self._process_group) == 1:
             return self._heard is not None
         on_gpu = dist.get_backend(self._process_group) == "nccl"
         flag = torch.tensor([self._heard is not None], dtype=torch.int32, device="cuda" if on_gpu else "cpu")
         dist.all_reduce(flag, op=dist.ReduceOp.MAX, group=self._process_group)
-        if flag.item() and self._heard is None:  # the signal of this rank is on its way
+        if flag.item() and self._heard is None:  # another rank has a signal; that of this rank will follow
             self._hear(self._signals[0], None)
         return bool(flag.item())
 
     def save(self, checkpointer: Checkpointer, step: int, state: dict[str, Any]) -> int:
-        """Saves `state` as `step`, after the save under way, and returns the exit status: mr.EXIT_REQUEUE (75) when the
-        step is durable, 1 when the grace ends before; the newest durable step is then an earlier one. With tiers, one
-        that has the step is enough, and the line says which do. Says which on the logger "millrace". Raises what save()
-        raises."""
+        """Saves `state` as `step`, after the save in progress, and returns the exit status. Raises the errors of
+        Checkpointer.save().
+
+        The status is mr.EXIT_REQUEUE (75) if the step is durable, and 1 if the grace ends first; the newest durable
+        step is then an earlier one. With tiers, it is enough that one tier has the step. The logger "millrace" says
+        which step is durable and, with tiers, which tiers have it.
+        """
         start = time.monotonic()
         name = "stop" if self._heard is None else self._heard.name
         try:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors and arrays as the checkpoint sees them: a safetensors dtype, a box of a global shape, and dense CPU
-memory."""
+"""Describes tensors and arrays for a checkpoint: a safetensors dtype, a box of a global shape, and dense CPU memory."""
 
 from __future__ import annotations
 
@@ -25,12 +24,13 @@ _NUMPY_NAMES = {key: name for key, name in _NAMES.items() if key != "bfloat16" a
 _NUMPY_DTYPES = {name: np.dtype(dtype) for dtype, name in _NUMPY_NAMES.items()}
 
 
-# A plain tensor: what every rank holds whole, and one of them writes.
+# A plain tensor: every rank has all of it, and one rank writes it.
 EVERY_RANK: tuple[int, ...] | None = None
 
 
 class Box:
-    """What this process holds of one tensor. Thousands are made for a snapshot, so it is a plain class with slots."""
+    """The part of one tensor that this process has. A snapshot makes thousands of boxes, so this is a plain class with
+    slots."""
 
     __slots__ = ("dense", "dtype", "global_shape", "holders", "local", "nbytes", "offset", "place", "shape")
 
@@ -53,34 +53,35 @@ class Box:
         self.dense = dense  # `local` is plain row-major CPU memory
         self.global_shape = shape if global_shape is None else global_shape
         self.offset = (0,) * len(shape) if offset is None else offset
-        # The ranks that hold this box, of which one writes it; this one is holders[place]. Empty: this rank does not
+        # The ranks that have this box. One of them writes it. This rank is holders[place]. Empty: this rank does not
         # write it.
         self.holders = holders
         self.place = place
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name of safetensors for it. Raises TypeError when there is none."""
+    """Returns the safetensors name of a dtype. Raises TypeError if there is none."""
     if dtype not in _TORCH_NAMES:
         raise TypeError(f"safetensors has no dtype for {dtype}")
     return _TORCH_NAMES[dtype]
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """Raises NotImplementedError for a dtype of safetensors that torch has not."""
+    """Returns the torch dtype of a safetensors name. Raises NotImplementedError for a dtype that torch does not
+    have."""
     if name not in _TORCH_DTYPES:
         raise NotImplementedError(f"dtype {name}")
     return _TORCH_DTYPES[name]
 
 
 def is_value(value: object) -> bool:
-    """Whether `value` is a tensor or an array."""
+    """Returns whether `value` is a tensor or an array."""
     return isinstance(value, (torch.Tensor, np.ndarray))
 
 
 def box_of(value: Value) -> Box:
-    """Raises TypeError for what safetensors cannot hold, NotImplementedError for a DTensor placed in a way that is not
-    a box (partial sums, shards that are several runs of rows)."""
+    """Returns the Box of a value. Raises TypeError for values that safetensors cannot store, NotImplementedError for a
+    DTensor whose placement is not a box (partial sums, shards that are several runs of rows)."""
     kind = type(value)
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         return _tensor_box(value)  # type: ignore[arg-type]
@@ -110,7 +111,8 @@ def _tensor_box(value: torch.Tensor) -> Box:
 
 
 def new_value(dtype: str, shape: tuple[int, ...], *, array: bool) -> Value:
-    """An uninitialised tensor or array on the CPU. Raises NotImplementedError for a dtype that has no equivalent."""
+    """Returns an uninitialised tensor or array on the CPU. Raises NotImplementedError for a dtype that has no
+    equivalent."""
     known = _NUMPY_DTYPES if array else _TORCH_DTYPES
     if dtype not in known:
         raise NotImplementedError(f"dtype {dtype}")
@@ -118,21 +120,22 @@ def new_value(dtype: str, shape: tuple[int, ...], *, array: bool) -> Value:
 
 
 def new_like(parameter: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """Room for a tensor that belongs to `parameter`: sharded as it is, and on its device; None when any memory will
-    do."""
+    """Returns memory for a tensor that belongs to `parameter`, sharded like it and on its device; None if any memory
+    will do."""
     if tuple(parameter.shape) != shape or dtype not in _TORCH_DTYPES:
         return None
     if is_dtensor(parameter):
         return torch.empty_like(parameter, dtype=_TORCH_DTYPES[dtype])
-    # Of another dtype it is cast by load_state_dict() of the optimizer, and small ones may belong on the CPU ("step").
+    # A tensor of another dtype is cast by load_state_dict() of the optimizer; a small one may belong on the CPU
+    # ("step").
     if parameter.is_cpu or parameter.dim() == 0 or _TORCH_DTYPES[dtype] is not parameter.dtype:
         return None
     return torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
 
 
 def misfits(values: Value, dtype: str, target: str) -> int:
-    """How many elements of `values`, of `dtype`, change beyond rounding when they become `target`: integers that wrap
-    around, fractions that become whole numbers, finite values that become infinite or NaN."""
+    """Returns how many elements of `values`, of `dtype`, change beyond rounding when they become `target`: integers
+    that wrap around, fractions that become whole numbers, finite values that become infinite or NaN."""
     source, wanted = _TORCH_DTYPES[dtype], _TORCH_DTYPES[target]
     if _holds(source, wanted):
         return 0
@@ -142,13 +145,13 @@ def misfits(values: Value, dtype: str, target: str) -> int:
         part = flat[begin : begin + _ELEMENTS_AT_ONCE]
         if wanted.is_floating_point or wanted.is_complex:
             became = part.to(wanted)
-            became = became if became.dtype.itemsize > 1 else became.float()  # fp8 knows no isfinite
+            became = became if became.dtype.itemsize > 1 else became.float()  # fp8 has no isfinite
             changed = became.isfinite() != part.isfinite()
-            if wanted.itemsize == 1:  # PyTorch 2.13 makes the largest fp8 of what is larger
+            if wanted.itemsize == 1:  # PyTorch 2.13 converts larger values to the largest fp8
                 changed |= part.abs() > _largest_that_rounds_to(wanted)
             count += int(changed.sum())
             continue
-        # With NumPy: torch compares no unsigned integers of more than 8 bits.
+        # NumPy is used because torch cannot compare unsigned integers of more than 8 bits.
         plain = (part.double() if part.is_floating_point() else part).numpy()
         with np.errstate(all="ignore"):
             became_whole = plain.astype(_NUMPY_DTYPES[target])
@@ -162,7 +165,7 @@ def _largest_that_rounds_to(dtype: torch.dtype) -> float:
 
 
 def misfit_text(step: int, found: list[str]) -> str:
-    """The warning about the tensors of a step that have such elements."""
+    """Returns the warning about the tensors of a step that have such elements."""
     shown = ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
     return (
         f"step {step}: values do not fit the narrower dtype that they are restored into; integers wrapped around, others "
@@ -170,13 +173,13 @@ def misfit_text(step: int, found: list[str]) -> str:
     )
 
 
-_ELEMENTS_AT_ONCE = 1 << 24  # of a conversion that is looked at
+_ELEMENTS_AT_ONCE = 1 << 24  # elements of a conversion that are checked at once
 
 
 def _holds(source: torch.dtype, wanted: torch.dtype) -> bool:
-    """Whether every value of `source` is about the same in `wanted`."""
+    """Returns whether every value of `source` is about the same in `wanted`."""
     if source is torch.bool or wanted.is_complex or source.is_complex:
-        return True  # torch itself warns of imaginary parts that are dropped
+        return True  # torch itself warns about dropped imaginary parts
     if wanted is torch.bool:
         return False
     if not wanted.is_floating_point:
@@ -189,28 +192,28 @@ def _holds(source: torch.dtype, wanted: torch.dtype) -> bool:
 
 
 def is_writable(value: Value) -> bool:
-    """Whether the elements may be written where they are."""
+    """Returns whether the elements may be written in place."""
     return not isinstance(value, np.ndarray) or bool(value.flags.writeable)
 
 
 def is_dense(value: torch.Tensor) -> bool:
-    """Whether the elements are plain row-major CPU memory."""
+    """Returns whether the elements are plain row-major CPU memory."""
     return value.is_cpu and value.is_contiguous() and not value.is_conj() and not value.is_neg()
 
 
 def row_major(value: torch.Tensor) -> torch.Tensor:
-    """The bytes of the elements, row by row: uint8 [bytes]."""
+    """Returns the bytes of the elements, row by row: uint8 [bytes]."""
     flat = value.resolve_conj().resolve_neg().contiguous().reshape(-1)
-    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)  # one element keeps whatever stride it has
+    return flat.as_strided((flat.numel(),), (1,)).view(torch.uint8)  # a single element may have any stride
 
 
 def address(value: Value) -> int:
-    """The address of the first element."""
+    """Returns the address of the first element."""
     return int(value.ctypes.data) if isinstance(value, np.ndarray) else value.data_ptr()
 
 
 def storage_address(value: Value) -> int:
-    """The same for all views of one memory."""
+    """Returns an address that is the same for all views of one memory."""
     if isinstance(value, torch.Tensor):
         return value.untyped_storage().data_ptr()
     while isinstance(value.base, np.ndarray):
@@ -219,8 +222,8 @@ def storage_address(value: Value) -> int:
 
 
 def identity(value: Value) -> tuple[Any, ...]:
-    """Equal for values that are the same elements of the same memory (tied weights), while both are alive and have
-    elements at all."""
+    """Returns a key that is equal for values with the same elements of the same memory (tied weights), while both are
+    alive and have any elements."""
     if is_dtensor(value):
         local = value.to_local()  # type: ignore[union-attr]
         return "dtensor", value.shape, *identity(local)
@@ -230,7 +233,7 @@ def identity(value: Value) -> tuple[Any, ...]:
 
 
 def dense_identity(box: Box) -> tuple[Any, ...]:
-    """The same for a box that is dense, for less: equal for boxes that are the same elements."""
+    """Returns the same kind of key for a dense box, at less cost: equal for boxes with the same elements."""
     return "dense", address(box.local), box.shape, box.offset, box.global_shape, box.dtype
 
 
@@ -241,8 +244,8 @@ def _array_box(value: np.ndarray) -> Box:
 
 
 def is_dtensor(value: object) -> bool:
-    """Whether `value` is a DTensor."""
-    # Without torch.distributed.tensor imported there can be no DTensor, and importing it takes a second.
+    """Returns whether `value` is a DTensor."""
+    # There can be no DTensor before torch.distributed.tensor is imported, and importing it takes a second.
     return type(value).__name__ == "DTensor" and type(value).__module__.startswith("torch.distributed")
 
 
@@ -254,7 +257,7 @@ def _dtensor_box(value: Any) -> Box:
     shape, offset, replicated = _place(tuple(value.shape), mesh, placements)
     if tuple(local.shape) != shape:
         raise NotImplementedError(f"a DTensor whose local shape is {tuple(local.shape)}, not {shape}")
-    if value.numel() == 0:  # one rank writes it: the first one of the mesh
+    if value.numel() == 0:  # the first rank of the mesh writes it
         replicated = (True,) * mesh.ndim
     holders, place = _holders(mesh, replicated) if local.numel() > 0 or value.numel() == 0 else ((), 0)
     return Box(
@@ -272,20 +275,20 @@ def _dtensor_box(value: Any) -> Box:
 def _place(
     shape: tuple[int, ...], mesh: Any, placements: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[bool, ...]]:
-    """Shape and offset of this rank's box, and along which dimensions of the mesh it is replicated."""
+    """Returns shape and offset of this rank's box, and along which dimensions of the mesh it is replicated."""
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
 
     coordinate = mesh.get_coordinate()
-    if coordinate is None:  # a rank outside of the mesh holds nothing
+    if coordinate is None:  # a rank outside the mesh has nothing
         return (0,) * len(shape), (0,) * len(shape), (True,) * mesh.ndim
-    runs = [[(0, size)] for size in shape]  # of each dimension: the (begin, end) that this rank holds
+    runs = [[(0, size)] for size in shape]  # for each dimension: the (begin, end) that this rank has
     for mesh_dim, placement in enumerate(placements):
         ranks, rank = mesh.size(mesh_dim), coordinate[mesh_dim]
         if type(placement) is Shard:
             runs[placement.dim] = _chunk(runs[placement.dim], ranks, rank)
         elif type(placement) is _StridedShard:
-            # FSDP2 shards what tensor parallelism has sharded: this rank's chunk of each of `split_factor` chunks.
+            # FSDP2 shards the shards of tensor parallelism: this rank has a chunk of each of `split_factor` chunks.
             whole, factor = runs[placement.dim], int(placement.split_factor)
             parts = [_chunk(_chunk(whole, factor, part), ranks, rank) for part in range(factor)]
             runs[placement.dim] = _joined([run for part in parts for run in part])
@@ -300,8 +303,8 @@ def _place(
 
 
 def _chunk(runs: list[tuple[int, int]], count: int, index: int) -> list[tuple[int, int]]:
-    """Of the positions in `runs`, those of chunk `index` as torch.chunk makes `count`: all of the size of the first one
-    but for the last ones, which may be shorter or empty."""
+    """Returns the positions in `runs` that belong to chunk `index` when torch.chunk makes `count` chunks. All chunks
+    have the size of the first one, except the last ones, which may be shorter or empty."""
     total = sum(end - begin for begin, end in runs)
     size = -(-total // count)
     low, high = min(size * index, total), min(size * (index + 1), total)
@@ -326,7 +329,7 @@ def _joined(runs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 @lru_cache(maxsize=256)
 def _holders(mesh: Any, replicated: tuple[bool, ...]) -> tuple[tuple[int, ...], int]:
-    """The ranks that hold what this one holds, and its place among them."""
+    """Returns the ranks that have the same box as this rank, and this rank's place among them."""
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         return (), 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loader and the checkpoints of Millrace as components of torchtitan (0.3), by the Config that its Trainer builds:
+"""Millrace's loader and checkpoints as components of torchtitan (0.3). They are set in the Config of its Trainer:
 
 config.dataloader = mr.torch.titan.Loader.Config(dataset_path="s3://bucket/shards")
 config.checkpoint = mr.torch.titan.CheckpointManager.Config(enable=True, folder="s3://bucket/run", interval=500)
@@ -38,10 +38,10 @@ from .state import PerRank
 
 
 class Loader(BaseDataLoader):
-    """Batches of millrace.torch.Loader in torchtitan's form: {"input": ids, "positions": ...} and the labels, which are the
-    next tokens. Where a document ends, nothing is to be predicted (-100).
+    """Batches of millrace.torch.Loader in torchtitan's form: {"input": ids, "positions": ...} and the labels, which are
+    the next tokens. At the end of a document the label is -100: no token is to be predicted.
 
-    The state is the same on all ranks and loads with any number of them.
+    The state is the same on all ranks and loads on any number of ranks.
     """
 
     @dataclass(kw_only=True, slots=True)
@@ -66,7 +66,7 @@ class Loader(BaseDataLoader):
             raise ValueError("dataloader.dataset_path: a folder or URL of shards")
         self._loader = TensorLoader(
             config.dataset_path,
-            seq_len=seq_len + 1,  # a row and the token behind it
+            seq_len=seq_len + 1,  # a row and the token after it
             batch_size=local_batch_size,
             rank=dp_rank,
             world_size=dp_world_size,
@@ -98,16 +98,18 @@ class Loader(BaseDataLoader):
 
 
 class CheckpointManager(BaseCheckpointManager):
-    """torchtitan's checkpoints as ours: hashed, atomic, without pickle, written while training goes on; on paths and
-    s3://, in tiers, loaded with any layout and number of ranks.
+    """Saves torchtitan's checkpoints in Millrace's format: hashed, atomic, without pickle, and written while training
+    continues. They can be on paths and s3://, and in tiers, and load with any layout and number of ranks.
 
-    Another loader than ours may have a state for each rank, so it comes back only to the rank of the same number.
+    A loader other than Millrace's may have a different state on each rank. Such a state is restored only on the rank
+    with the same number.
     """
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseCheckpointManager.Config):
-        """Of the fields of torchtitan, initial_load_path is a folder of our checkpoints (`millrace ckpt import` makes one
-        from a Hugging Face folder or DCP), and Hugging Face files are written by `millrace ckpt export`."""
+        """The fields of torchtitan, with these differences: initial_load_path is a folder of Millrace's checkpoints
+        (`millrace ckpt import` makes one from a Hugging Face folder or DCP). `millrace ckpt export` writes Hugging Face
+        files."""
 
         keep_every: int = 0
         """Steps that it divides stay, beside the newest `keep_latest_k`."""
@@ -160,7 +162,7 @@ class CheckpointManager(BaseCheckpointManager):
         if wanted is None:
             wanted = self._checkpointer.latest_step()
         if wanted is not None:
-            # Step 0 is a seed checkpoint, of which torchtitan takes the model.
+            # Step 0 is a seed checkpoint, from which torchtitan takes only the model.
             self._restore(self._checkpointer, wanted, model_only=wanted == 0)
             return True
         if not config.initial_load_path:
@@ -187,7 +189,7 @@ class CheckpointManager(BaseCheckpointManager):
             self.states[key].load_state_dict(value.value if isinstance(value, PerRank) else value)
 
     def _state(self, model_only: bool = False) -> dict[str, Any]:
-        """What is saved, as plain dicts whose tensors are the live ones, so that a restore fills these."""
+        """Returns the data to save, as plain dicts with the live tensors, so that a restore fills these."""
         state = {}
         for key, value in self.states.items():
             if value is None or (model_only and key != MODEL):
@@ -212,10 +214,10 @@ class CheckpointManager(BaseCheckpointManager):
         return True
 
     def _wait_for_saving(self) -> None:
-        """save_future stays None: a save reports through the next one, and through close()."""
+        """Does nothing: save_future stays None. The errors of a save are raised by the next save and by close()."""
 
     def _maybe_wait_for_staging(self) -> None:
-        """save() returns when the copy is made: the optimizer may step."""
+        """Does nothing: the copy is complete when save() returns, so the optimizer may step."""
 
     def _close(self) -> None:
         checkpointer = self.__dict__.pop("_checkpointer", None)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Checkpointer beside the Trainer of transformers:
+"""Uses a Checkpointer with the Trainer of transformers:
 
     trainer = Trainer(..., callbacks=[mr.torch.trainer.CheckpointCallback(checkpointer, loader)])
     trainer.train()
 
-with TrainingArguments(save_strategy="no", ignore_data_skip=True, max_steps=...).
+Use it with TrainingArguments(save_strategy="no", ignore_data_skip=True, max_steps=...).
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ from .state import PerRank
 
 
 class CheckpointCallback(TrainerCallback):
-    """Restores the newest checkpoint when the training begins, and saves at the end of every `every`-th step and of the
-    last one. The checkpoint has the model, the optimizer, the schedule, the gradient scaler of fp16, `loader`, and of
-    each rank the random states of Python, NumPy, torch and all CUDA devices. So a resume is exact with dropout, too.
+    """Restores the newest checkpoint when training begins. Saves at the end of every `every`-th step and of the last
+    step.
 
-    checkpointer: of all ranks. The caller closes it.
+    The checkpoint has the model, the optimizer, the schedule, the gradient scaler of fp16, `loader`, and for each rank
+    the random states of Python, NumPy, torch and all CUDA devices. A resume is therefore exact even with dropout.
+
+    checkpointer: a Checkpointer over all ranks. The caller closes it.
     loader: the loader that `get_train_dataloader` returns, or any object with state_dict() and load_state_dict().
-    every: steps; default: the Trainer's save_steps.
+    every: the number of steps between saves; default: the Trainer's save_steps.
 
-    A run whose last step is saved already is a ValueError. The Trainer's own saves are left as they are: save_strategy="no" turns them off.
+    Raises ValueError for a run whose last step is already saved. The Trainer's own saves are not changed:
+    save_strategy="no" turns them off.
     """
 
     def __init__(self, checkpointer: Checkpointer, loader: Any = None, *, every: int = 0) -> None:
@@ -50,7 +53,7 @@ class CheckpointCallback(TrainerCallback):
         step = self._restore(self._state(**have))
         if step is not None:
             state.global_step = step
-            if 0 < args.max_steps <= step:  # the Trainer looks at it only after one more step
+            if 0 < args.max_steps <= step:  # the Trainer checks max_steps only after one more step
                 raise ValueError(
                     f"step {step} of {args.max_steps} is saved: this run has ended. Before train(), look at "
                     "checkpointer.latest_step()"
@@ -65,7 +68,7 @@ class CheckpointCallback(TrainerCallback):
         try:
             return self._checkpointer.restore(stored)
         except ValueError:
-            # Earlier builds stored torch's random state alone, and no scaler.
+            # Earlier builds stored only torch's random state, and no scaler.
             earlier = stored | {"rng": PerRank(torch.get_rng_state())}
             earlier.pop("scaler", None)
             try:
@@ -78,7 +81,7 @@ class CheckpointCallback(TrainerCallback):
             return step
 
     def _state(self, model: Any, optimizer: Any, lr_scheduler: Any, **_: Any) -> dict[str, Any]:
-        scaler = getattr(optimizer, "scaler", None)  # Accelerate's optimizer holds the scaler of fp16
+        scaler = getattr(optimizer, "scaler", None)  # Accelerate's optimizer has the scaler of fp16
         if scaler is not None and not scaler.is_enabled():
             scaler = None
         parts = {

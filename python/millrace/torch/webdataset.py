@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""millrace.WebDataset with tensors instead of arrays."""
+"""Provides millrace.WebDataset with tensors instead of arrays."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from .samples import as_tensors
 
 
 class WebDataset(millrace.webdataset.WebDataset):
-    """`millrace.WebDataset` whose arrays come as tensors that share their memory; `rank` and `world_size` are those of
-    torch.distributed, or of RANK and WORLD_SIZE, unless they are given."""
+    """`millrace.WebDataset` with tensors instead of arrays; the tensors share the arrays' memory. `rank` and
+    `world_size` default to those of torch.distributed, else to RANK and WORLD_SIZE."""
 
     def __init__(
         self,

@@ -5,9 +5,12 @@
 #include <optional>
 #include <stop_token>
 #include <utility>
+#include <vector>
 
 #include "millrace/aws/detail/providers.h"
 #include "millrace/base/log.h"
+#include "millrace/base/thread/answer.h"
+#include "millrace/base/thread/executor.h"
 #include "millrace/base/thread/per_process.h"
 #include "millrace/base/thread/sync.h"
 #include "millrace/http/http.h"
@@ -52,24 +55,23 @@ Result<Credentials> look_everywhere(const ProviderContext& context, size_t first
 }  // namespace
 
 struct CredentialsProvider::Impl {
-  // State of one process. One load at a time: the thread that set `loading` owns it.
+  // State of one process.
   struct State {
     ~State() { stop.request_stop(); }
 
     Mutex mutex;
-    CondVar changed;
     std::optional<Credentials> current GUARDED_BY(mutex);
     system_clock::time_point refresh_at GUARDED_BY(mutex);
     bool loading GUARDED_BY(mutex) = false;
-    std::optional<Error> failure GUARDED_BY(mutex);  // of the last load
-    std::unique_ptr<http::Client> client;            // for loads; made at first use
+    std::vector<Done> waiting GUARDED_BY(mutex);  // for the load
+    std::unique_ptr<http::Client> client;         // of the thread; made at first use
     std::stop_source stop;
-    Thread refresher GUARDED_BY(mutex);  // last member, so it ends before the others are destroyed
+    Executor thread{1, "mr-credentials"};  // last member, so it ends before the others are destroyed
   };
 
   explicit Impl(CredentialsOptions with) : options(std::move(with)), state([] { return std::make_unique<State>(); }) {}
 
-  Result<Credentials> load(State& mine) const {
+  Result<Credentials> look(State& mine) const {
     ASSIGN_OR_RETURN(const Config config, load_config(options.environment, options.profile));
     if (!mine.client) {
       http::ClientOptions client;
@@ -80,46 +82,26 @@ struct CredentialsProvider::Impl {
     return look_everywhere(context, options.profile.empty() ? 0 : kFirstOfNamedProfile);
   }
 
-  void finish(State& mine, Result<Credentials> loaded) const {
-    const MutexLock lock(mine.mutex);
-    const auto now = options.now();
-    if (loaded) {
-      mine.current = std::move(*loaded);
-      mine.failure.reset();
-      // Credentials that live for minutes only are renewed after half of their life.
-      const auto expires = mine.current->expires;
-      mine.refresh_at = expires == system_clock::time_point::max()
-                            ? expires
-                            : std::max(expires - kRefreshBefore, now + (expires - now) / 2);
-    } else {
-      mine.failure = std::move(loaded).error();
-      mine.refresh_at = now + kRefreshAgain;
-    }
-    mine.loading = false;
-    mine.changed.notify_all();
-  }
-
-  void refresh_behind(State& mine) const REQUIRES_LOCK(mine.mutex) {
-    mine.loading = true;
-    mine.refresher = Thread("mr-credentials", [this, &mine] { finish(mine, load(mine)); });
-  }
-
-  // The credentials; or nullopt when the caller must load them.
-  std::optional<Result<Credentials>> current_or_turn(State& mine) const {
-    const MutexLock lock(mine.mutex);
-    for (bool waited = false;; waited = true) {
+  void load(State& mine) const {
+    const Result<Credentials> found = look(mine);
+    std::vector<Done> waiting;
+    {
+      const MutexLock lock(mine.mutex);
       const auto now = options.now();
-      if (mine.current && now < mine.current->expires) {
-        if (now >= mine.refresh_at && !mine.loading) refresh_behind(mine);
-        return *mine.current;
+      if (found) {
+        mine.current = *found;
+        // Credentials that live for minutes only are renewed after half of their life.
+        const auto expires = found->expires;
+        mine.refresh_at = expires == system_clock::time_point::max()
+                              ? expires
+                              : std::max(expires - kRefreshBefore, now + (expires - now) / 2);
+      } else {
+        mine.refresh_at = now + kRefreshAgain;
       }
-      if (!mine.loading) {
-        if (waited && mine.failure) return tl::unexpected(*mine.failure);
-        mine.loading = true;
-        return std::nullopt;
-      }
-      mine.changed.wait(mine.mutex);
+      mine.loading = false;
+      waiting.swap(mine.waiting);
     }
+    for (const Done& done : waiting) done(found);
   }
 
   const CredentialsOptions options;
@@ -130,13 +112,25 @@ CredentialsProvider::CredentialsProvider(CredentialsOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 CredentialsProvider::~CredentialsProvider() = default;
 
-Result<Credentials> CredentialsProvider::get() {
-  if (impl_->options.anonymous) return Credentials();
+void CredentialsProvider::get(Done done) {
+  if (impl_->options.anonymous) return done(Credentials());
   Impl::State& mine = impl_->state.get();
-  if (auto known = impl_->current_or_turn(mine)) return std::move(*known);
-  Result<Credentials> loaded = impl_->load(mine);
-  impl_->finish(mine, loaded);
-  return loaded;
+  std::optional<Credentials> known;
+  {
+    const MutexLock lock(mine.mutex);
+    const auto now = impl_->options.now();
+    if (mine.current && now < mine.current->expires) known = mine.current;
+    if (!known) mine.waiting.push_back(std::move(done));
+    if (!mine.loading && (!known || now >= mine.refresh_at)) {
+      mine.loading = true;
+      mine.thread.submit([impl = impl_.get(), &mine] { impl->load(mine); });
+    }
+  }
+  if (known) done(*std::move(known));
+}
+
+Result<Credentials> CredentialsProvider::get() {
+  return wait_for_answer<Result<Credentials>>([&](auto done) { get(std::move(done)); });
 }
 
 void CredentialsProvider::refused(const Credentials& credentials) {

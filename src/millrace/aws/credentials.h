@@ -37,10 +37,14 @@ class CredentialsProvider {
   CredentialsProvider(const CredentialsProvider&) = delete;
   CredentialsProvider& operator=(const CredentialsProvider&) = delete;
 
-  // Blocks the first time and after the credentials have expired: up to seconds, or a minute for a credential_process.
-  // Five minutes before they expire, a thread fetches new ones while callers use the old. Errors: permission_denied (no
-  // credentials, with each place and the reason; or a service refused), invalid_argument (files or variables that
-  // cannot be parsed), not_found (the named profile), unavailable, timeout, unsupported.
+  // Calls `done` at once where valid credentials are known. Otherwise the provider's thread looks for some, which takes
+  // up to seconds, or a minute for a credential_process, and calls it; `done` must be brief and must not wait. Five
+  // minutes before credentials expire, that thread fetches new ones while callers use the old.
+  // Errors: permission_denied (no credentials, with each place and the reason; or a service refused), invalid_argument
+  // (files or variables that cannot be parsed), not_found (the named profile), unavailable, timeout, unsupported.
+  using Done = std::function<void(Result<Credentials>)>;
+  void get(Done done);
+  // Waits for them.
   [[nodiscard]] Result<Credentials> get();
 
   // A server has refused these (ExpiredToken): the next get() asks the provider again, once.

@@ -93,6 +93,29 @@ TEST_F(ProviderTest, ManyThreadsAskOnce) {
   EXPECT_EQ(given_, 1);
 }
 
+// What threads of a transport rely on.
+TEST_F(ProviderTest, ACallWithACallbackDoesNotWait) {
+  CredentialsProvider provider(options());
+  held_ = true;
+  std::atomic<int> answers = 0;
+  const auto count = [&](const Result<Credentials>& got) { answers += got && got->access_key == "KEY-1" ? 1 : 100; };
+  provider.get(count);
+  provider.get(count);
+  EXPECT_TRUE(soon([&] { return given_ == 1; }));
+  EXPECT_EQ(answers, 0);
+  held_ = false;
+  EXPECT_TRUE(soon([&] { return answers == 2; }));
+  provider.get(count);  // known by now: called before get() returns
+  EXPECT_EQ(answers, 3);
+  clock_.pass(2h);
+  held_ = true;
+  provider.get(count);  // they have expired
+  EXPECT_TRUE(soon([&] { return given_ == 2; }));
+  EXPECT_EQ(answers, 3);
+  held_ = false;
+  EXPECT_TRUE(soon([&] { return answers == 103; }));
+}
+
 TEST_F(ProviderTest, ThoseWhoWaitedShareAFailure) {
   held_ = broken_ = true;
   CredentialsProvider provider(options());

@@ -2,7 +2,8 @@
 #pragma once
 
 // AWS Signature Version 4 for S3 and STS: turns a request into the headers that prove its sender. Functions are
-// thread-safe and take a few microseconds. Each thread keeps the keys of the day. These functions log no lines.
+// thread-safe and take a few microseconds. Each thread keeps the signing keys of the current day. These functions log
+// nothing.
 
 #include <chrono>
 #include <span>
@@ -24,37 +25,37 @@ struct Credentials {
   bool anonymous() const { return access_key.empty(); }
 };
 
-// The x-amz-content-sha256 of a body without a hash.
+// The value of x-amz-content-sha256 for a body without a hash.
 inline constexpr std::string_view kUnsignedPayload = "UNSIGNED-PAYLOAD";
 
-using Field = std::pair<std::string, std::string>;  // of a query or of headers
+using Field = std::pair<std::string, std::string>;  // name and value in a query or in headers
 
 struct SignInput {
   std::string_view method;         // "GET"
-  std::string_view host;           // as in the Host header: with the port unless it is the scheme's own
-  std::string_view path;           // percent-encoded once, as it is sent; "/" at least
+  std::string_view host;           // as in the Host header: with the port unless it is the scheme's default
+  std::string_view path;           // percent-encoded once, as it is sent; at least "/"
   std::span<const Field> query;    // raw
-  std::span<const Field> headers;  // headers to sign beside the host and those of `Signed`; names in any case
+  std::span<const Field> headers;  // headers to sign besides the host and those of `Signed`; names in any case
   std::string_view payload_hash = kUnsignedPayload;  // or sha256_hex of the body
   std::chrono::system_clock::time_point time;
   std::string_view region;
-  std::string_view service = "s3";  // another one gets no x-amz-content-sha256
+  std::string_view service = "s3";  // other services get no x-amz-content-sha256
 };
 
 struct Signed {
-  std::vector<Field> headers;  // send these beside those of SignInput
+  std::vector<Field> headers;  // send these in addition to those of SignInput
   std::string query;           // encoded and sorted; send it unchanged. Without "?"; empty when there is none
 };
 
-// Without headers when the credentials are anonymous.
+// Signs a request. Returns no headers when the credentials are anonymous.
 Signed sign(const Credentials& credentials, const SignInput& input);
 
 using http::uri_encode;
 
-// The Host header that an HTTP client sends for this URL: without the port where it is the scheme's own.
+// Returns the Host header that an HTTP client sends for this URL: without the port if it is the scheme's default.
 std::string host_header(std::string_view url);
 
-// 64 lower-case hexadecimal digits.
+// Returns 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view bytes);
 
 }  // namespace millrace::aws

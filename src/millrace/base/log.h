@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The library never prints: it hands lines to one sink that the CLI or the Python package installs. Thread-safe.
+// Passes log lines to one sink, which the CLI or the Python package installs. The library itself never prints.
+// Thread-safe.
 
 #include <fmt/core.h>
 
@@ -16,8 +17,8 @@ std::string_view log_level_name(LogLevel level);
 
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
-// Replaces the sink and waits until no thread is inside the old one; without a sink, lines are dropped. A sink may be
-// called from any thread, from several at once. REQUIRES: not called from a sink.
+// Replaces the sink and waits until no thread is inside the old one. Without a sink, lines are dropped. Several
+// threads may call a sink at once. REQUIRES: not called from a sink.
 void set_log_sink(LogSink sink, LogLevel lowest);
 
 void log_line(LogLevel level, std::string_view line);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The one table of everything that is counted; docs/metrics.md, the CLI and Python read it. A Metrics object holds
-// one value per row. Each loader, checkpointer and prepare run owns one; the process owns one for what they share.
-// Thread-safe.
+// The table of all metrics; docs/metrics.md, the CLI and Python read it. A Metrics object holds one value per row.
+// Each loader, checkpointer and prepare run owns a Metrics object; the process owns one for the values that they
+// share. Thread-safe.
 
 #include <array>
 #include <atomic>
@@ -56,7 +56,7 @@ struct MetricDef {
 // The table, indexed by Metric.
 std::span<const MetricDef> metric_defs();
 
-// Values are kept in the row's unit; seconds as whole nanoseconds inside.
+// The value of each row in its unit. Seconds are stored as whole nanoseconds.
 class Metrics {
  public:
   void add(Metric metric, int64_t amount) { at(metric).fetch_add(amount, std::memory_order_relaxed); }
@@ -72,7 +72,7 @@ class Metrics {
   std::array<std::atomic<int64_t>, static_cast<size_t>(Metric::kCount)> values_{};
 };
 
-// Everything that this process asked of servers: the rows from kRequests on. A forked child counts on from its
+// The counts of this process's requests to servers: the rows from kRequests on. A forked child continues from its
 // parent's values.
 Metrics& process_metrics();
 

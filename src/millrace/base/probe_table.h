@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The one hash table for look-ups of fixed-size entries: open addressing with linear probing over a power of two of
-// slots in huge pages. Its size is fixed at construction; a caller that needs more room builds a larger table. Filling
-// it is not thread-safe; reading it is, while no thread writes.
+// The hash table for look-ups of fixed-size entries: open addressing with linear probing over a power of two of slots
+// in huge pages. Its size is fixed at construction; a caller that needs more room builds a larger table. Filling is
+// not thread-safe. Reading is thread-safe while no thread writes.
 //
-// A Slot is trivially copyable, and all its bytes are zero when it is empty; `bool is_empty() const` says which it is.
-// The upper bits of a hash choose the slot.
+// A Slot is trivially copyable. All bytes of an empty slot are zero, and its `bool is_empty() const` returns true. The
+// upper bits of a hash choose the slot.
 
 #include <bit>
 #include <cstddef>
@@ -30,8 +30,8 @@ class ProbeTable {
   void prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[hash >> shift_]); }
   void prefetch_to_write(uint64_t hash) { __builtin_prefetch(&slots_[hash >> shift_], 1); }
 
-  // The first slot for which is_it(slot), or the empty one where such an entry belongs.
-  // REQUIRES: an empty slot, that is, no more entries than were given to the constructor.
+  // Returns the first slot for which is_it(slot) is true, or else the empty slot where such an entry belongs.
+  // REQUIRES: there is an empty slot, that is, no more entries than were given to the constructor.
   template <class IsIt>
   Slot& find(uint64_t hash, const IsIt& is_it) {
     return slots_[index_of(hash, is_it)];

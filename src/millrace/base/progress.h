@@ -16,8 +16,8 @@ namespace millrace {
 class Progress {
  public:
   Progress() = default;
-  // Progress of one file of `whole`: what is added here is added there too. `whole` may be null; else it must outlive
-  // this object.
+  // Counts the progress of one file of `whole`. Each amount added here is also added to `whole`, which may be null;
+  // else it must outlive this object.
   Progress(Progress* whole, std::string name, int64_t total_bytes);
   ~Progress();
   Progress(const Progress&) = delete;
@@ -45,7 +45,7 @@ class Progress {
     int64_t bytes = 0, total_bytes = 0, items = 0, total_items = 0, failed = 0;
     double seconds = 0;  // since construction
     std::string phase;
-    std::vector<Part> parts;  // under way, the oldest first
+    std::vector<Part> parts;  // unfinished parts, the oldest first
   };
   Snapshot snapshot() const;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which vector instructions this processor has, and how code is compiled for them. One binary serves all processors:
-// code for a level is compiled between MILLRACE_SIMD_BEGIN(MILLRACE_TARGET_...) and MILLRACE_SIMD_END, or as a function
-// with [[gnu::target(MILLRACE_TARGET_...)]], and is called only where has_simd() says so. Thread-safe.
+// Finds the vector instructions of this processor, and compiles code for them. One binary serves all processors: code
+// for a level is compiled between MILLRACE_SIMD_BEGIN(MILLRACE_TARGET_...) and MILLRACE_SIMD_END, or as a function
+// with [[gnu::target(MILLRACE_TARGET_...)]]. It is called only if has_simd() returns true for its level. Thread-safe.
 
 #include <cstdint>
 #include <initializer_list>
@@ -27,14 +27,14 @@ inline bool has_simd(SimdLevel level) {
   return simd_level() >= level;
 }
 
-// One of several forms of a function, and the level that it needs.
+// One of several forms of a function, with the level that it needs.
 template <class Function>
 struct SimdForm {
   SimdLevel level;
   Function function;
 };
 
-// The forms that this processor can run, in the order given. Callers give the fastest first.
+// Returns the forms that this processor can run, in the given order. Callers list the fastest first.
 template <class Function>
 std::vector<Function> runnable_forms(std::initializer_list<SimdForm<Function>> forms) {
   std::vector<Function> runnable;

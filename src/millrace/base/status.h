@@ -15,28 +15,28 @@
 
 namespace millrace {
 
-// A small closed set: each code exists because some caller treats it differently.
+// The error codes. The set is small and closed: each code exists because some caller treats it differently.
 enum class ErrorCode {
   kCancelled,          // a stop token was set
   kInvalidArgument,    // the caller's input is wrong; trying again cannot help
   kNotFound,           // no such key, file, member or tensor
-  kAlreadyExists,      // a conditional write lost, or the target is in the way
+  kAlreadyExists,      // a conditional write lost, or the target already exists
   kPermissionDenied,   // the system or the service said no
   kOutOfRange,         // past the end
   kResourceExhausted,  // no space, no memory under the cap, no descriptors
   kUnavailable,        // the other side did not answer properly; may be tried again
   kTimeout,            // a deadline passed; may be tried again
-  kCorruption,         // bytes are not what they were said to be
-  kUnsupported,        // understood, and deliberately not done
+  kCorruption,         // bytes differ from their declared content
+  kUnsupported,        // understood, but deliberately not supported
   kInternal,           // a defect in Millrace
 };
 
-// "not_found", "corruption", ...: the name used in --json output and in docs.
+// Returns the code's name in --json output and in the docs: "not_found", "corruption", ...
 std::string_view error_code_name(ErrorCode code);
 
 class [[nodiscard]] Error {
  public:
-  // `sys_errno` is the errno behind the error, 0 when there is none.
+  // `sys_errno` is the errno that caused the error, 0 when there is none.
   Error(ErrorCode code, std::string message, int sys_errno = 0)
       : code_(code), sys_errno_(sys_errno), message_(std::move(message)) {}
 
@@ -44,13 +44,13 @@ class [[nodiscard]] Error {
   int sys_errno() const { return sys_errno_; }
   const std::string& message() const { return message_; }
 
-  // One entry per layer the error passed through, the innermost first. The code never changes on the way.
+  // Adds the name of a layer that the error passed through, the innermost first. The code stays the same.
   Error& add_context(std::string context) {
     context_.push_back(std::move(context));
     return *this;
   }
 
-  // "outer: inner: message", one line.
+  // Returns "outer: inner: message" in one line.
   std::string to_string() const;
 
  private:
@@ -74,16 +74,17 @@ template <class... Args>
   return detail::vfail(code, format, fmt::make_format_args(args...));
 }
 
-// The Error for a failed system call: ENOENT is not_found, ENOSPC resource_exhausted and so on; the text names `what`.
+// Returns the Error for a failed system call: ENOENT is not_found, ENOSPC resource_exhausted and so on; the message
+// names `what`.
 Error errno_error(int sys_errno, std::string_view what);
 
-// Whether a service gave no answer in all the time that it had. A caller that could go on without the answer returns
-// this error instead, because its next question would wait as long.
+// Whether a service did not answer within its whole time limit. A caller that could continue without the answer
+// returns this error instead, because its next request would wait as long.
 inline bool gave_no_answer(const Error& error) {
   return error.code() == ErrorCode::kTimeout;
 }
 
-// Passes a Result on, with one more layer named when it is an error.
+// Passes a Result on. Adds `context` to an error as one more layer.
 template <class T>
 [[nodiscard]] Result<T> with_context(Result<T>&& result, std::string_view context) {
   if (!result) result.error().add_context(std::string(context));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Measures a loader and a tokenizer on a user's own data and settings: as fast as they go, and, for a training that
-// takes so many tokens a second, how long it would wait. Functions block; thread-safe.
+// Measures a loader and a tokenizer with the user's own data and settings: the highest speed, and how long a training
+// that takes a given number of tokens per second would wait. Functions block; thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -16,28 +16,28 @@
 namespace millrace::bench {
 
 struct LoaderBenchConfig {
-  loader::LoaderOptions options;              // endless
-  std::chrono::duration<double> seconds{10};  // of each part, behind the first batch
-  double train_tokens_per_s = 0;              // of this rank; 0: the second part is left out
+  loader::LoaderOptions options;              // of an endless loader
+  std::chrono::duration<double> seconds{10};  // measured time of each part, after the first batch
+  double train_tokens_per_s = 0;              // of this rank; 0: skip the second part
 };
 
 struct LoaderBenchResult {
   int64_t batches = 0, tokens = 0, read_bytes = 0, cache_hit_bytes = 0, cache_miss_bytes = 0;
   double first_batch_s = 0;                        // opening and the first batch
-  double seconds = 0;                              // of the first part, which takes batches as fast as they come
+  double seconds = 0;                              // length of the first part, which takes batches at full speed
   double read_s = 0, decode_s = 0, collate_s = 0;  // summed over threads
   int threads = 0;
   std::string limit;                 // "read", "decode" or "collate"
-  std::optional<double> wait_share;  // of the second part: of its time, in next()
+  std::optional<double> wait_share;  // share of the second part's time spent in next()
 
   double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
 };
-// Errors: those of the loader, cancelled.
+// Runs the measurement. Errors: those of the loader, cancelled.
 [[nodiscard]] Result<LoaderBenchResult> bench_loader(const LoaderBenchConfig& config, const std::stop_token& stop);
 
 struct TokenizerBenchConfig {
-  std::string json, name;  // of the tokenizer.json
-  std::string text;        // to encode, cut at ends of lines
+  std::string json, name;  // content and name of the tokenizer.json
+  std::string text;        // the text to encode; cut at ends of lines
   int threads = 1;
   std::chrono::duration<double> seconds{5};
 };
@@ -47,7 +47,8 @@ struct TokenizerBenchResult {
   double seconds = 0;
   double bytes_per_s() const { return seconds > 0 ? static_cast<double>(bytes) / seconds : 0; }
 };
-// Errors: invalid_argument (no tokenizer.json; text that is no UTF-8, or empty), those of encoding, cancelled.
+// Runs the measurement. Errors: invalid_argument (not a tokenizer.json; text that is empty or not UTF-8), those of
+// encoding, cancelled.
 [[nodiscard]] Result<TokenizerBenchResult> bench_tokenizer(const TokenizerBenchConfig& config,
                                                            const std::stop_token& stop);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Processes of several nodes that meet through a folder which all of them see: no MPI, no sockets. Each one leaves a
-// mark by a rename; the first one sees all marks and publishes, by a rename, the time at which all begin. Not
-// thread-safe; one meeting a process.
+// Lets processes on several nodes meet through a shared folder, without MPI or sockets. Each process leaves a mark by
+// a rename. Node 0 sees all marks and publishes the common start time, also by a rename. Not thread-safe; one meeting
+// per process.
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -17,18 +17,18 @@ namespace millrace::bench {
 
 class Meeting {
  public:
-  // `lead`: how far ahead of the last arrival the start lies. `patience`: how long to wait for the others.
+  // `lead`: time between the last arrival and the start. `patience`: how long to wait for the other nodes.
   Meeting(std::string folder, int node, int nodes, std::chrono::milliseconds lead, std::chrono::seconds patience)
       : folder_(std::move(folder)), node_(node), nodes_(nodes), lead_(lead), patience_(patience) {}
 
   int node() const { return node_; }
   int nodes() const { return nodes_; }
 
-  // Returns when all have come, with the common time to begin at, by the clock of node 0: seconds since 1970.
-  // Errors: timeout (some node did not come; it is named), cancelled, those of writing.
+  // Waits for all nodes and returns the common start time, by the clock of node 0, in seconds since 1970. Errors:
+  // timeout (names a node that did not come), cancelled, those of writing.
   [[nodiscard]] Result<double> agree(const std::string& name, const std::stop_token& stop);
-  // Gives every node's value to node 0, and an empty list to the others. Returns when all have come, so that a node may
-  // then remove what another one read. Errors: as of agree().
+  // Gives every node's value to node 0, and an empty list to the others. Returns when all nodes have come, so that
+  // afterwards a node may remove files that another one has read. Errors: as for agree().
   [[nodiscard]] Result<std::vector<nlohmann::ordered_json>> gather(const std::string& name,
                                                                    const nlohmann::ordered_json& value,
                                                                    const std::stop_token& stop);
@@ -44,7 +44,7 @@ class Meeting {
   std::chrono::seconds patience_;
 };
 
-// Seconds since 1970.
+// Returns the time in seconds since 1970.
 double wall_clock();
 
 }  // namespace millrace::bench

@@ -331,7 +331,8 @@ class StorageBench {
   double drop_pages(const Test& test, const Rank& rank) const {
     if (!test.reads) return 0;
     const std::string target = test.reads(rank);
-    if (!std::filesystem::is_directory(target)) return drop_cache(target);
+    std::error_code unknown;
+    if (!std::filesystem::is_directory(target, unknown)) return drop_cache(target);
     double cached = 0;
     for (int64_t number = 0; number < config_.files; ++number) {
       const std::string file = target + "/" + std::to_string(number);

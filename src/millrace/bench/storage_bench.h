@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Measures what training asks of a file system: streams, random reads, small files, a checkpoint's burst, metadata, and
-// reads while others write; one process a node with several threads, which are the ranks. Bypasses the page cache
-// (O_DIRECT) where the file system can. Otherwise drops pages, and reports the share that stayed cached. Thread-safe.
+// Measures the file operations of training: streams, random reads, small files, a checkpoint's burst, metadata, and
+// reads while others write. Each node runs one process with several threads, which are the ranks. Bypasses the page
+// cache (O_DIRECT) if the file system can; otherwise drops pages and reports the share that stayed cached.
+// Thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -34,25 +35,26 @@ struct StorageConfig {
   int rounds = 3;                                 // measured rounds of each test, after one warm-up round
 };
 
-// "64 KiB", "16 MiB": for sizes that are a whole number of KiB or MiB.
+// Returns "64 KiB" or "16 MiB", for sizes that are a whole number of KiB or MiB.
 std::string size_name(int64_t bytes);
 
-// The most bytes that the tests keep on one mount at a time.
+// Returns the most bytes that the tests keep on one mount at a time.
 int64_t bytes_needed(const StorageConfig& config, int nodes);
-// Errors: resource_exhausted (above limit_bytes, or half of what is free), those of statvfs.
+// Checks the free space. Errors: resource_exhausted (more than limit_bytes, or than half of the free space), those of
+// statvfs.
 [[nodiscard]] Status check_space(const StorageConfig& config, int nodes);
 
-// One test on one mount. Rates are all ranks' work over the time from the first start to the last end, so the slowest
-// rank counts.
+// One test on one mount. A rate is the work of all ranks divided by the time from the first start to the last end, so
+// the slowest rank counts.
 struct TestResult {
   std::string mount, test, unit;  // unit: "B/s", or "files/s" and the like
   // The swept quantity. "depth": `place` is a node's concurrent requests. "size": `place` is a file's bytes. "": no
   // sweep.
   std::string sweep;
   int64_t place = 0;
-  int nodes = 1, ranks = 1;   // ranks in all
+  int nodes = 1, ranks = 1;   // `ranks`: on all nodes
   int64_t request_bytes = 0;  // of one read or write; 0: none
-  std::vector<double> rates;  // one a round
+  std::vector<double> rates;  // one per round
   double median() const, least() const, most() const;
   double slowest_share = 1;     // the slowest rank's rate against the fastest's, median of the rounds
   double start_spread_s = 0;    // first to last start of ranks, the worst round
@@ -69,7 +71,7 @@ struct TestResult {
                                        const std::function<void(const TestResult&)>& take, const std::stop_token& stop);
 TestResult result_of(const nlohmann::ordered_json& object);
 
-// What the numbers mean for training. `formula` says how `value` was computed.
+// A conclusion for training from the results. `formula` says how `value` was computed.
 struct Meaning {
   std::string mount, what, value, formula;
 };

@@ -32,9 +32,9 @@ Result<Workplace> Workplace::make(const std::vector<std::string>& parents) {
   std::random_device random;
   const std::string name = fmt::format("{}{}-{}-{:08x}", kPrefix, host_name(), getpid(), random());
   for (const std::string& parent : parents) {
-    if (!fs::is_directory(parent)) return fail(ErrorCode::kNotFound, "{} is no folder", parent);
-    const std::string folder = fs::absolute(fs::path(parent) / name).lexically_normal().string();
     std::error_code error;
+    if (!fs::is_directory(parent, error)) return fail(ErrorCode::kNotFound, "{} is no folder", parent);
+    const std::string folder = fs::absolute(fs::path(parent) / name).lexically_normal().string();
     if (!fs::create_directory(folder, error)) return tl::unexpected(errno_error(error.value(), "mkdir " + folder));
     made.folders_.push_back(folder);
     // Held until this process and its child have ended; a file system without locks shows no left folder.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Folders of a test on the file systems under test. The destructor removes them. When this process is killed, a child
-// process removes them: it sees a pipe close. When both died, the next start or --clean removes them. Not
+// The folders of a test on the file systems under test. The destructor removes them. If this process is killed, a
+// child process notices that a pipe closes, and removes them. If both die, the next start or --clean removes them. Not
 // thread-safe.
 
 #include <string>
@@ -20,7 +20,7 @@ class Workplace {
   Workplace(Workplace&& other) noexcept;
   Workplace& operator=(Workplace&&) = delete;
 
-  const std::vector<std::string>& folders() const { return folders_; }  // one a parent
+  const std::vector<std::string>& folders() const { return folders_; }  // one per parent
   // Removes the folders and says what could not be removed.
   [[nodiscard]] Status remove();
 

@@ -132,6 +132,12 @@ class CachedStorage final : public Storage {
   [[nodiscard]] Status remove_empty_folder(std::string_view key) override { return inner().remove_empty_folder(key); }
   [[nodiscard]] Status make_folder(std::string_view key) override { return inner().make_folder(key); }
   [[nodiscard]] Status remove_folder(std::string_view key) override { return inner().remove_folder(key); }
+  [[nodiscard]] Result<std::optional<PosixAttributes>> folder_attributes(std::string_view key) override {
+    return inner().folder_attributes(key);
+  }
+  [[nodiscard]] Status set_folder_attributes(std::string_view key, const PosixAttributes& attributes) override {
+    return inner().set_folder_attributes(key, attributes);
+  }
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override {
     return inner().list_uploads(prefix);
   }

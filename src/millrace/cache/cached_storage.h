@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A Storage whose reads go through the cache of the node. Writes, listings and the rest go to the storage behind it.
-// Thread-safe; as Storage in a child after a fork.
+// A Storage whose reads go through the cache of the node. Writes, listings and all other calls go to the inner
+// storage. Thread-safe; in a forked child as Storage.
 
 #include <memory>
 #include <stop_token>
@@ -19,11 +19,11 @@ struct CachedStorageOptions {
   Metrics* metrics = nullptr;  // outlives the storage and its readers; may be null
 };
 
-// Objects without a version are not cached.
+// Makes a storage that reads `inner` through `cache`. Objects without a version are not cached.
 std::shared_ptr<Storage> make_cached_storage(std::shared_ptr<Storage> inner, std::shared_ptr<NodeCache> cache,
                                              const CachedStorageOptions& options = {});
 
-// Whether what `location` names is on a disk or in the memory of this machine, so that a cache would gain nothing.
+// Whether the object at `location` is on a disk or in the memory of this machine, so that a cache would gain nothing.
 bool lies_on_this_node(const Location& location);
 
 }  // namespace millrace::cache

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// When a node of a large job asks a server for the first time. Thread-safe.
+// Delays the first requests of the nodes of a large job. Thread-safe.
 
 #include <cstdint>
 
@@ -9,10 +9,10 @@
 
 namespace millrace::cache {
 
-// The nodes of a job start at once, and what they read first lies below one prefix, often in the same shards. So each
-// node waits for its turn: the nodes follow each other evenly, as fast as a prefix of S3 answers what they
-// ask for. 64 nodes are spread over half a second, 4,096 over 30 s, in which the server could not have answered them
-// either. 0 for node 0. REQUIRES: node >= 0.
+// Returns how long a node waits before its first request; 0 for node 0. The nodes of a job start together and first
+// read below one prefix, often in the same shards. So they begin evenly one after another, at the rate at which a
+// prefix of S3 answers. 64 nodes are spread over half a second, 4,096 over 30 s. S3 could not have answered them
+// faster. REQUIRES: node >= 0.
 Clock::duration start_delay(int64_t node);
 
 }  // namespace millrace::cache

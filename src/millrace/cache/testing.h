@@ -12,7 +12,7 @@ namespace millrace::cache {
 
 inline constexpr int64_t kBlock = 16 << 10;  // small blocks, so that little data is many
 
-// What a cache takes on the disk.
+// Returns the bytes that a cache takes on the disk.
 inline int64_t disk_bytes(const std::string& directory) {
   int64_t bytes = 0;
   for (const char* name : {"/cache.table", "/cache.data", "/cache.lock", "/cache.table.new"}) {

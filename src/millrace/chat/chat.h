@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Turns conversations into token ids and a mask of what is learned: each answer and the token that ends it. Ids and
+// Turns conversations into token ids and a mask of the learned tokens: each answer and the token that ends it. Ids and
 // mask equal those of transformers' apply_chat_template(messages, tokenize=True, return_dict=True,
-// return_assistant_tokens_mask=True) for the published templates below with {% generation %} around what is learned.
+// return_assistant_tokens_mask=True) for the published templates below, with {% generation %} around the learned text.
 // No I/O. A ChatTemplate is immutable and thread-safe. A ChatEncoder belongs to one thread and keeps its template
 // alive.
 //
@@ -37,16 +37,17 @@ std::string_view chat_role_name(ChatRole role);  // "system", "user", "assistant
 struct ChatMessage {
   ChatRole role = ChatRole::kUser;
   std::string content;     // valid UTF-8
-  bool is_learned = true;  // if it is the assistant's
+  bool is_learned = true;  // for a message of the assistant
 };
 
-// The conversation in one JSON object of valid UTF-8: {"messages": [{"role": ..., "content": ...}, ...]}, or
-// {"conversations": [{"from": "human" | "gpt" | "system", "value": ...}, ...]}. `field` names another key of the list;
-// a list may mix both forms. Content is a string, or a list of {"type": "text", "text": ...} whose texts are joined. A
-// message whose "weight" is 0 is not learned. Without such a list, {"prompt": ..., "completion": ...}, each a list of
-// messages or a text, which is one of the user or the assistant; of the prompt nothing is learned.
-// Errors: invalid_argument with the message's number, counted from 1: not JSON, no messages, an unknown role, content
-// that is null or not text, and features that these templates lack (tools, tool calls, reasoning, other weights).
+// Parses a conversation from one JSON object of valid UTF-8: {"messages": [{"role": ..., "content": ...}, ...]}, or
+// {"conversations": [{"from": "human" | "gpt" | "system", "value": ...}, ...]}. `field` names another key for the
+// list; a list may mix both forms. Content is a string, or a list of {"type": "text", "text": ...} whose texts are
+// joined. A message with "weight" 0 is not learned. Without such a list, parses {"prompt": ..., "completion": ...}.
+// Each is a list of messages, or a text: the prompt a user's, the completion an assistant's. The prompt is never
+// learned. Errors: invalid_argument with the message's number, counted from 1: not JSON, no messages, an unknown role,
+// content that is null or not text, and features that these templates lack (tools, tool calls, reasoning, other
+// weights).
 [[nodiscard]] Result<std::vector<ChatMessage>> parse_chat(std::string_view line, std::string_view field = {});
 
 // A stretch of text that is learned.
@@ -60,32 +61,32 @@ struct RenderedChat {
   std::vector<LearnedSpan> learned;
 };
 
-// Turns whose mask is wrong, as in transformers, which does not report them: the tokenizer trimmed the spaces at a
-// turn's edge out of the offsets.
+// The number of turns whose mask is wrong because the tokenizer trimmed spaces at the turn's edge out of the offsets.
+// transformers has the same errors, and does not report them.
 struct MaskTrouble {
   int64_t lost = 0;     // no token covers the turn's first character: neither it nor any later turn is learned
   int64_t overrun = 0;  // no token covers the turn's last character: all text up to the conversation's end is learned
   bool operator==(const MaskTrouble&) const = default;
 };
 
-// Sets `mask` to 1 on the tokens of each span, as transformers does: from the first token that covers its first
-// character to the first that covers its last. Other elements keep their value. REQUIRES: mask.size() ==
+// Sets `mask` to 1 on the tokens of each span, as transformers does: from the first token that covers the span's first
+// character to the first token that covers its last. Other elements keep their value. REQUIRES: mask.size() ==
 // offsets.size().
 MaskTrouble mark_learned(std::span<const tokenizer::Offset> offsets, std::span<const LearnedSpan> spans,
                          std::span<uint8_t> mask);
 
 struct ChatOptions {
   // Refuse a message whose text contains a control token of the template ("<|im_end|>", "[INST]"). Otherwise such text
-  // is encoded as the token, as in transformers, and can end a turn.
+  // is encoded as the control token, as in transformers, and can end a turn.
   bool refuse_control_text = false;
-  // Learn the last message of the assistant only, not every one.
+  // Learn only the assistant's last message instead of every one.
   bool last_turn_only = false;
 };
 
 class ChatTemplate {
  public:
-  // "chatml", "llama-3", "llama-2". Errors: invalid_argument for an unknown name, and for a token of the template that
-  // is not a single id of the tokenizer.
+  // Returns the template "chatml", "llama-3" or "llama-2". Errors: invalid_argument for an unknown name, and for a
+  // token of the template that is not a single id of the tokenizer.
   [[nodiscard]] static Result<std::shared_ptr<const ChatTemplate>> named(
       std::string_view name, std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const ChatOptions& options = {});
   static std::vector<std::string_view> names();
@@ -93,8 +94,9 @@ class ChatTemplate {
   std::string_view name() const;
   const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer() const { return tokenizer_; }
 
-  // Replaces the content of `out`. Errors: invalid_argument with the message's number: no messages, none that is
-  // learned, a system message that is not the first, and for llama-2 roles that do not alternate, beginning with user.
+  // Renders a conversation, and replaces the content of `out`. Errors: invalid_argument with the message's number: no
+  // messages, no learned message, a system message that is not the first, and for llama-2 roles that do not alternate,
+  // beginning with user.
   [[nodiscard]] Status render(std::span<const ChatMessage> messages, RenderedChat& out) const;
 
   struct Definition;
@@ -112,15 +114,15 @@ class ChatEncoder {
  public:
   explicit ChatEncoder(std::shared_ptr<const ChatTemplate> chat_template);
 
-  // Replaces `ids` and `mask` (1: learned), which have equal lengths. Errors: those of render and of
-  // tokenizer::Encoder::encode.
+  // Encodes a conversation, and replaces `ids` and `mask` (1: learned), which get equal lengths. Errors: those of
+  // render and of tokenizer::Encoder::encode.
   [[nodiscard]] Status encode(std::span<const ChatMessage> messages, std::vector<uint32_t>& ids,
                               std::vector<uint8_t>& mask);
-  // Parses a line of jsonl first. Errors: also those of parse_chat.
+  // Parses a line of jsonl and encodes it. Errors: also those of parse_chat.
   [[nodiscard]] Status encode_line(std::string_view line, std::string_view field, std::vector<uint32_t>& ids,
                                    std::vector<uint8_t>& mask);
 
-  // The text of the last conversation.
+  // Returns the text of the last conversation.
   std::string_view text() const { return rendered_.text; }
   MaskTrouble trouble() const { return trouble_; }
 

@@ -29,7 +29,7 @@ struct TensorDifference {
   const StoredTensor* a = nullptr;  // null for kOnlyB; lives as long as the checkpoint
   const StoredTensor* b = nullptr;
   int64_t changed = 0;  // kChanged: elements whose bits differ
-  // kEqual, kChanged: Euclidean norms of the values, for dtypes of numbers that a double can hold.
+  // Euclidean norms of the values; kEqual and kChanged only, for dtypes whose numbers a double can hold.
   struct Norms {
     double a = 0, b = 0;
     double difference = 0;  // norm of b - a
@@ -41,7 +41,7 @@ struct CompareOptions {
   int64_t buffer_bytes = int64_t{256} << 20;  // memory that the comparison takes
   int threads = 0;
 };
-// Calls `found` for each tensor of either, by name. Every byte is verified. Errors: those of Checkpoint::load.
+// Calls `found` for each tensor of `a` or `b`, by name. Verifies every byte. Errors: those of Checkpoint::load.
 [[nodiscard]] Status compare_checkpoints(const Checkpoint& a, const Checkpoint& b, const CompareOptions& options,
                                          const std::function<void(const TensorDifference&)>& found,
                                          std::stop_token stop = {}, Progress* progress = nullptr);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Saves that are stopped at every point, by a power cut or by kill -9. For tests only; functions that fork want no
-// other thread of the test at work.
+// Interrupts saves at every point, by a power cut or by kill -9. For tests only. While a function that forks runs, the
+// test must run no other thread.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -24,15 +24,16 @@
 
 namespace millrace::checkpoint {
 
-// For temporary directories of tests that end the process or play a power cut: the machine goes on, so real syncs would
-// only cost time.
+// Puts temporary directories into memory. Tests that kill the process or simulate a power cut leave the machine
+// running, so real syncs would only cost time.
 inline void use_memory_for_directories() {
   if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
 }
 
-// Cuts the power before one system call after the other of `save`, whichever thread makes it, until a run ends without
-// a cut. `prepare` makes the Saver and what is there before. When the Saver is gone and the power is back, `check` gets
-// what is left. `least`: system calls that a save has at least.
+// Runs `save` again and again. Run n cuts the power before system call n, whichever thread makes it. Stops after a run
+// that needed no cut. `prepare` makes the Saver and the earlier contents of the directory. After each run, when the
+// Saver is destroyed and the power is back, `check` gets the remaining storage. `least`: the fewest system calls that
+// a save may make.
 inline void cut_power_at_every_call(
     int64_t least, const std::function<std::unique_ptr<Saver>(const std::shared_ptr<Storage>&)>& prepare,
     const std::function<void(Saver&)>& save, const std::function<void(const std::shared_ptr<Storage>&)>& check) {
@@ -57,9 +58,9 @@ inline void cut_power_at_every_call(
   }
 }
 
-// Runs `save` in a child, which kills itself before its operation `at`, for each `stride`th of them until a child ends
-// by itself. `prepare` saves what is there before, `check` gets what is left. `least`: operations that a save has at
-// least.
+// Runs `save` in a child process that kills itself before operation `at`. Repeats this for every `stride`th operation
+// until a child ends normally. `prepare` saves the earlier steps, and `check` gets the directory after each child.
+// `least`: the fewest operations that a save may make.
 inline void kill_at_every_operation(int64_t stride, int64_t least,
                                     const std::function<void(const std::string& directory)>& prepare,
                                     const std::function<Status(const std::string& directory, int64_t at)>& save,
@@ -83,9 +84,9 @@ inline void kill_at_every_operation(int64_t stride, int64_t least,
   }
 }
 
-// Runs `save`, which never returns and counts up `committed` in memory that both processes see, in children that are
-// killed at random moments. Behind each kill, `newest` gives the newest whole step: the last one that was counted, or
-// the one after it. Returns that step.
+// Runs `save` in child processes that are killed at random moments. `save` never returns; it counts up `committed`,
+// which is in memory that both processes share. After each kill `newest` must return the newest whole step: the last
+// one counted, or the one after it. Returns the last such step.
 inline int64_t kill_at_random_moments(int rounds, const std::function<void(std::atomic<int64_t>& committed)>& save,
                                       const std::function<int64_t()>& newest) {
   const uint64_t seed = test_seed();

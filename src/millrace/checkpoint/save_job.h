@@ -34,37 +34,37 @@
 
 namespace millrace::checkpoint {
 
-// A save under way and its threads, each with the tier that it writes.
+// A save under way and its threads, each with the number of the tier that it writes.
 struct RunningSave {
   std::shared_ptr<Save> save;
   std::vector<std::pair<size_t, Thread>> threads{};
 };
 
-// For the thread of Saver::save(), which calls take(), launch() and await_tensors() in this order. The threads of the
-// tiers outlive this object.
+// Used by the thread of Saver::save(), which calls take(), launch() and await_tensors() in this order. The threads of
+// the tiers outlive this object.
 class SaveJob {
  public:
   // REQUIRES: `file` is the plan of the tensors that take() gets; nothing else uses `work`.
   SaveJob(std::shared_ptr<Core> core, std::shared_ptr<Workspace> work, std::shared_ptr<const RankFile> file,
           int64_t step, Documents documents);
 
-  // Copies the tensors, or lends them to the tiers when they are larger than the memory. Without tiers it also looks
+  // Copies the tensors, or lends them to the tiers when they are larger than the memory. Without tiers it also checks
   // whether the step may be saved. Errors: resource_exhausted (memory, space), that of `fill`, already_exists, timeout
-  // (the storage does not answer). After an error of this rank alone the other ranks are told that its part will not
-  // come.
+  // (the storage does not answer). When the error concerns this rank alone, it tells the other ranks that this rank's
+  // part will not come.
   [[nodiscard]] Status take(std::span<const TensorToSave> tensors, const FillImage& fill);
-  // Whether take() has told the other ranks. They give the step up, so it cannot be saved again.
+  // Returns whether the other ranks were told. They give up the step, so it cannot be saved again.
   bool has_told_others() const { return has_told_others_; }
 
   // Tells the other ranks that this rank's part will not come, so that they need not wait for it.
   void tell_others(const Error& cause);
 
-  // Starts a thread for each tier that the step goes to. `last_of_tier`: the last save of each tier, which must end
-  // before this one; it becomes this one.
+  // Starts a thread for each tier that the step goes to. `last_of_tier` holds the last save of each tier, which must
+  // end before this one. The call replaces it by this save.
   RunningSave launch(std::span<std::shared_ptr<Save>> last_of_tier);
 
-  // Returns when no tier reads the tensors any more: at once, unless they were lent. Errors: cancelled after `stop`.
-  // The save is then whole or nowhere.
+  // Waits until no tier reads the tensors any more; returns at once unless they were lent. Errors: cancelled after
+  // `stop`. The save is then whole or nowhere.
   [[nodiscard]] Status await_tensors(const std::stop_token& stop);
 
  private:
@@ -72,7 +72,8 @@ class SaveJob {
   [[nodiscard]] Status lend(std::span<const TensorToSave> tensors, const FillImage& fill);
   // Copies the tensors into the image. Sets `storage_ready` to whether the step may be saved.
   [[nodiscard]] Status fill_image(std::span<const TensorToSave> tensors, const FillImage& fill, Status& storage_ready);
-  // Shares the memory out among the tiers that write, which may do so at the same time. Errors: resource_exhausted.
+  // Divides the memory among the tiers that write, because they may write at the same time. Errors:
+  // resource_exhausted.
   [[nodiscard]] Status share_memory(bool from_device);
 
   std::function<Status()> look_at_storage() const;
@@ -86,14 +87,14 @@ class SaveJob {
   const int64_t step_;
   const std::shared_ptr<const Documents> documents_;
   bool has_told_others_ = false;
-  bool is_filled_later_ = false;                 // the image, by the caller's FillImage
+  bool is_filled_later_ = false;                 // the caller's FillImage fills the image
   std::shared_ptr<LiveTensors> live_;            // the tensors that were lent; nullptr: there is an image
-  std::vector<std::span<std::byte>> through_{};  // by tier: the memory that they go through
-  std::shared_ptr<Save> save_;                   // since launch()
+  std::vector<std::span<std::byte>> through_{};  // by tier: the memory that lent tensors go through
+  std::shared_ptr<Save> save_;                   // set by launch()
 };
 
-// Commits the part that save_part() wrote, on a thread. The thread is left behind when the storage gets nowhere for as
-// long as a save may.
+// Commits the part that save_part() wrote, on a new thread. The thread is abandoned when the storage makes no progress
+// for as long as a save may wait.
 RunningSave launch_commit(const std::shared_ptr<Core>& core, WrittenRecord record,
                           const std::shared_ptr<const Documents>& documents);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One safetensors file on any storage, written and read with what checkpoints use: aligned pieces, many under way, in
-// bounded memory. It has no hashes, since the format has none: what is read is not verified (Checkpoint does that).
+// Writes and reads one safetensors file on any storage, the way checkpoints do: in aligned pieces, many under way, in
+// bounded memory. The format has no hashes, so bytes read are not verified (Checkpoint verifies them).
 
 #include <map>
 #include <memory>
@@ -23,9 +23,9 @@ struct TensorFileOptions {
   int threads = 0;  // 0: available_cpus(), at most 8
 };
 
-// Writes whole tensors (their boxes must be) to `at`, the bytes that the reference writer gives for at most one
-// metadata entry. The object appears when it is complete. Errors: invalid_argument (names, shapes, metadata),
-// cancelled, those of the storage.
+// Writes whole tensors to `at`; each box must be the whole tensor. With at most one metadata entry the file equals
+// that of the reference writer, byte for byte. The object appears when it is complete. Errors: invalid_argument
+// (names, shapes, metadata), cancelled, those of the storage.
 [[nodiscard]] Status save_tensors(const Location& at, std::span<const TensorToSave> tensors,
                                   const TensorFileOptions& options, std::stop_token stop = {});
 
@@ -37,8 +37,8 @@ class TensorFile {
 
   const formats::SafetensorsHeader& header() const { return header_; }
 
-  // Fills every target. Errors: not_found (a tensor), invalid_argument (a box outside), unsupported (a part of a tensor
-  // whose elements are no whole bytes), those of reading.
+  // Fills every target. Errors: not_found (a tensor), invalid_argument (a box outside), unsupported (a part of a
+  // tensor whose elements are not whole bytes), those of reading.
   [[nodiscard]] Status load(std::span<const TensorToLoad> targets, int threads = 0, std::stop_token stop = {}) const;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the tests of this room share: arrays that differ from seed to seed, saves of them, and loads held against a
-// plain reference. For tests only; functions are thread-safe.
+// Helpers that the tests of this room share: arrays that differ from seed to seed, saves of them, and loads that are
+// checked against a plain reference. For tests only; functions are thread-safe.
 
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ inline Location local_root(const std::string& directory) {
   return root_of(open_local_storage(directory).value());
 }
 
-// Another storage, for tests that change or watch some of its calls.
+// Forwards all calls to another storage, for tests that change or watch some of the calls.
 class WrappedStorage : public Storage {
  public:
   explicit WrappedStorage(std::shared_ptr<Storage> inner) : inner_(std::move(inner)) {}
@@ -89,7 +89,7 @@ class WatchedStorage final : public WrappedStorage {
     }
     WrappedStorage::submit(operations, queue);
   }
-  // By offset.
+  // Returns the writes, sorted by offset.
   std::vector<Range> writes() const {
     MutexLock lock(mutex_);
     return sorted(writes_);
@@ -111,12 +111,12 @@ class WatchedStorage final : public WrappedStorage {
   std::vector<Range> writes_ GUARDED_BY(mutex_), reads_ GUARDED_BY(mutex_);
 };
 
-// For storage that answers nothing until it is released, as a file system whose server is gone.
+// Makes a storage hang until release(), like a file system whose server is gone.
 class Hang {
  public:
   ~Hang() { release(); }
   std::function<void()> hook() {
-    return [state = state_] {  // which a thread that is left may use for longer than the test
+    return [state = state_] {  // an abandoned thread may use the state for longer than the test
       MutexLock lock(state->mutex);
       while (!state->released) state->changed.wait(state->mutex);
     };
@@ -148,7 +148,7 @@ inline Array make_array(formats::Dtype dtype, std::vector<int64_t> shape, uint64
   return {dtype, std::move(shape), test_bytes(bytes, seed)};
 }
 
-// A few tensors of every kind of shape: matrix, vector, scalar, empty, one-byte elements.
+// Makes a few tensors with every kind of shape: matrix, vector, scalar, empty, one-byte elements.
 inline Arrays small_arrays(uint64_t seed) {
   using formats::Dtype;
   return {{"layer.0.weight", make_array(Dtype::kBF16, {6, 8}, seed)},
@@ -158,7 +158,7 @@ inline Arrays small_arrays(uint64_t seed) {
           {"mask \"x\" \xC3\xA9", make_array(Dtype::kBool, {3, 5, 2}, seed + 4)}};
 }
 
-// Content tells its step.
+// Makes arrays whose contents differ for each step.
 inline Arrays arrays_of(int64_t step) {
   return small_arrays(static_cast<uint64_t>(step) * 1'000);
 }
@@ -167,8 +167,8 @@ inline Box box_of_all(const std::vector<int64_t>& shape) {
   return {std::vector<int64_t>(shape.size(), 0), shape};
 }
 
-// The state of a training that changes little: `base.` tensors of 48 KiB that stay equal for a `period` of steps, and a
-// few others that hold the step.
+// Makes the state of a training run that changes little: `base.` tensors of 48 KiB that stay equal for a `period` of
+// steps, and a few other tensors that differ at each step.
 inline Arrays adapter_arrays(int64_t step, int64_t period = 1'000) {
   using formats::Dtype;
   const auto base = static_cast<uint64_t>(step / period) * 1'000'000, own = static_cast<uint64_t>(step) * 1'000;
@@ -179,9 +179,9 @@ inline Arrays adapter_arrays(int64_t step, int64_t period = 1'000) {
           {"adapter.step", make_array(Dtype::kI64, {}, own + 5)},
           {"empty", make_array(Dtype::kF32, {0, 4}, own + 6)}};
 }
-inline constexpr int64_t kAdapterBaseBytes = 48 << 10;  // of the `base.` tensors
+inline constexpr int64_t kAdapterBaseBytes = 48 << 10;  // all `base.` tensors together
 
-// The box's bytes, element by element: slow and plain.
+// Returns the box's bytes, copied element by element: slow and simple.
 inline std::string cut(const Array& array, const Box& box) {
   if (box == box_of_all(array.shape)) return array.bytes;
   const int64_t size = formats::dtype_bits(array.dtype) / 8;
@@ -199,7 +199,7 @@ inline std::string cut(const Array& array, const Box& box) {
   return bytes;
 }
 
-// The pieces one rank saves, and the memory behind them.
+// The pieces that one rank saves, and their memory.
 class RankTensors {
  public:
   void add(const std::string& name, const Array& array, const Box& box) {
@@ -224,7 +224,7 @@ inline RankTensors whole_tensors(const Arrays& arrays) {
   return tensors;
 }
 
-// Each tensor cut into bands along a dimension of its own, one a rank; the last ranks may get empty ones.
+// Cuts each tensor into one band per rank, along a random dimension. Some ranks may get empty bands.
 inline std::vector<RankTensors> sharded_tensors(const Arrays& arrays, int64_t world_size, std::mt19937_64& random) {
   std::vector<RankTensors> ranks(static_cast<size_t>(world_size));
   for (const auto& [name, array] : arrays) {
@@ -255,7 +255,7 @@ inline std::unique_ptr<Saver> make_saver(const Location& root, SaverOptions opti
   return std::move(*saver);
 }
 
-// wait(), and for the removal of older steps, so that a test sees what stays.
+// Waits for the save and for the removal of older steps, so that a test sees the steps that stay.
 [[nodiscard]] inline Status wait_for_all(PendingSave& save) {
   RETURN_IF_ERROR(save.wait_removals());
   return save.wait();
@@ -268,7 +268,7 @@ inline std::unique_ptr<Saver> make_saver(const Location& root, SaverOptions opti
   return wait_for_all(*pending);
 }
 
-// Loads boxes of `arrays` and compares. Errors: those of load; internal when content differs.
+// Loads boxes of `arrays` and compares the bytes. Errors: those of load; internal when content differs.
 [[nodiscard]] inline Status load_and_compare(const Checkpoint& checkpoint, const Arrays& arrays,
                                              const std::map<std::string, Box>& boxes) {
   std::map<std::string, std::string> loaded;
@@ -312,7 +312,7 @@ inline std::vector<std::string> keys_below(const Location& location) {
   return keys;
 }
 
-// A Status or Result as gtest should print it.
+// Returns a Status or Result as text for gtest.
 template <class T>
 std::string explain(const Result<T>& result) {
   return result ? "ok" : std::string(error_code_name(result.error().code())) + ": " + result.error().to_string();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Helpers for the tests of tiers: tiers behind faults, saves to all of them, and loads over all of them. For tests
+// Helpers for the tests of tiers: tiers with injected faults, saves to all tiers, and loads from all tiers. For tests
 // only; functions are thread-safe.
 
 #include <gtest/gtest.h>
@@ -21,10 +21,10 @@
 
 namespace millrace::checkpoint {
 
-// How long a tier may be silent: much longer than one that answers needs, also with sanitizers on a busy machine.
+// How long a tier may be silent. A working tier answers much faster, even with sanitizers on a busy machine.
 inline const std::chrono::milliseconds kPatience(tests_are_brief() ? 1000 : 250);
 
-// Three tiers, each behind its own faults.
+// Tiers (by default three), each with its own injected faults.
 struct Tiers {
   explicit Tiers(size_t count = 3) {
     for (size_t i = 0; i < count; ++i) {
@@ -34,8 +34,8 @@ struct Tiers {
       faulty.push_back(root_of(make_fault_storage(storages.back(), plans.back()), plain.back().key));
     }
   }
-  // Threads that a hanging tier left behind let go of it soon after the hang; a process that ends before would leak
-  // them.
+  // Waits for threads that were abandoned in a hanging tier; they release the tier soon after the hang ends. A process
+  // that ends earlier would leak them.
   ~Tiers() {
     std::vector<std::weak_ptr<Storage>> left;
     for (const Location& each : faulty) left.push_back(each.storage);
@@ -68,7 +68,7 @@ struct Tiers {
   return load_and_compare(*checkpoint, arrays, boxes);
 }
 
-// Every step that the tier lists is whole there. Returns the steps.
+// Checks that every step that the tier lists is whole there. Returns the steps.
 inline std::vector<int64_t> whole_steps(const Location& tier) {
   const auto steps = committed_steps(tier);
   for (const int64_t step : steps) {
@@ -85,7 +85,7 @@ inline std::shared_ptr<PendingSave> start(Saver& saver, int64_t step) {
   return save ? *save : nullptr;
 }
 
-// The lines that the library logs while it lives.
+// Collects the lines that the library logs while this object exists.
 class Lines {
  public:
   Lines() {

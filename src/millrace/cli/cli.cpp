@@ -164,9 +164,10 @@ constexpr TopVerb kVerbs[] = {
     {"completion", add_completion},
 };
 
-// Adds the verb `typed` alone: building the flags of all verbs takes as long as the rest of a start. Adds all where
-// `typed` is not one of them, for help and errors, and for completion, which lists them.
+// Adds the verb `typed` alone, and none for --version: building the flags of all verbs takes as long as the rest of a
+// start. Adds all where `typed` is not a verb, for help and errors, and for completion, which lists them.
 void add_verbs(Verbs& verbs, std::string_view typed) {
+  if (typed == "--version") return;
   const auto* one = std::ranges::find(kVerbs, typed, &TopVerb::name);
   if (one != std::end(kVerbs) && one->add != add_completion) {
     one->add(verbs);

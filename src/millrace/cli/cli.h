@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The `millrace` command: argument parsing, one verb, and its exit status. Called once at a time, from the main thread.
+// Runs the `millrace` command: parses the arguments, runs one verb, and returns the exit status. Called once at a
+// time, from the main thread.
 
 namespace millrace::cli {
 
@@ -11,8 +12,8 @@ inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitFindings = 3;
 
-// Runs the command line and returns the exit status: one of the above, or 128 + signal after a stop by SIGINT or
-// SIGTERM.
+// Runs the command line and returns the exit status: one of the values above, or 128 + signal after a stop by SIGINT
+// or SIGTERM.
 int run_cli(int argc, const char* const* argv);
 
 }  // namespace millrace::cli

@@ -20,7 +20,8 @@ struct ClusterNewArgs {
 };
 
 Status write_new_file(const std::string& path, const std::string& text, bool force) {
-  if (!force && std::filesystem::exists(path)) {
+  std::error_code unknown;
+  if (!force && std::filesystem::exists(path, unknown)) {
     return fail(ErrorCode::kAlreadyExists, "{} is there already; --force replaces it", path);
   }
   std::ofstream file(path, std::ios::binary | std::ios::trunc);

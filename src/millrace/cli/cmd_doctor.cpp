@@ -177,8 +177,9 @@ class Examination {
   Status read_logs() {
     int64_t lines = 0;
     for (const std::string& path : logs_) {
-      auto log = fs::exists(path) ? doctor::read_log(path, context_.stop)
-                                  : Result<doctor::LogFacts>(fail(ErrorCode::kNotFound, "no file {}", path));
+      std::error_code unknown;
+      auto log = fs::exists(path, unknown) ? doctor::read_log(path, context_.stop)
+                                           : Result<doctor::LogFacts>(fail(ErrorCode::kNotFound, "no file {}", path));
       if (!log) return tl::unexpected(log.error());
       lines += log->lines;
       if (log->was_cut) left_out(path + ": what is behind its first 256 MiB");

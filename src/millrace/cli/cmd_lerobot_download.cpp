@@ -107,7 +107,7 @@ void add_lerobot_download(Verbs& verbs, CLI::App& lerobot) {
   app.add_flag("--replace", options.replace,
                "Replace another commit in the target with this one, and remove the files that it does not have");
   add_size_flag(app, "--memory", options.sync.engine.memory_bytes,
-                "Memory for parts under way (default: 40MiB); more allows more connections",
+                "Memory for parts in flight (default: 40MiB); larger values allow more connections",
                 sync::kLeastTransferMemoryBytes);
   app.add_flag("--all", args->transfer.all, "Print files that are there already too");
   app.add_flag_callback(

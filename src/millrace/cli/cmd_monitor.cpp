@@ -34,7 +34,9 @@ void check_monitor(MonitorArgs& args) {
   if (args.config.roots.proc == monitor::Roots().proc) args.config.programs = published_folders();
   if (args.config.interval.count() < kLeastSeconds) throw CLI::ValidationError("--every", "is 10ms or more");
   for (const auto& [flag, folder] : {std::pair("--proc", args.config.roots.proc), {"--sys", args.config.roots.sys}}) {
-    if (!std::filesystem::is_directory(folder)) throw CLI::ValidationError(flag, folder.string() + " is no folder");
+    std::error_code unknown;
+    if (!std::filesystem::is_directory(folder, unknown))
+      throw CLI::ValidationError(flag, folder.string() + " is no folder");
   }
 }
 

@@ -31,15 +31,15 @@ class Verbs {
   explicit Verbs(CLI::App& root) : root_(root) {}
   CLI::App& root() { return root_; }
 
-  // A verb that only groups others ("shards").
+  // Adds a verb that only groups others ("shards").
   CLI::App& add_group(const std::string& name, const std::string& description);
-  // Adds a verb below `parent`, with the flags that all verbs have; the caller adds the others. After its arguments are
-  // parsed, `check` looks at them together (it may throw CLI::ValidationError); then `run` is chosen.
+  // Adds a verb below `parent`, with the flags that all verbs have; the caller adds the others. After the arguments
+  // are parsed, `check` checks them together (it may throw CLI::ValidationError); then `run` is chosen.
   CLI::App& add(CLI::App& parent, const std::string& name, const std::string& description,
                 const std::array<std::string, 3>& examples, RunVerb run, std::function<void()> check = {});
 
   const OutputOptions& options() const { return options_; }
-  // The storage options from the flags; run_cli() makes them the process's before the verb runs.
+  // The storage options from the flags. run_cli() sets them for the process before the verb runs.
   UrlOptions& url_options() { return url_options_; }
   // The verb on the command line; empty before parsing.
   const RunVerb& chosen() const { return chosen_; }
@@ -51,7 +51,7 @@ class Verbs {
   RunVerb chosen_;
 };
 
-// Each function has its file, cmd_<verb>.cpp.
+// Each function is in its own file, cmd_<verb>.cpp.
 void add_cp(Verbs& verbs);
 void add_mv(Verbs& verbs);
 void add_sync(Verbs& verbs);
@@ -107,38 +107,38 @@ void add_bench_loader(Verbs& verbs, CLI::App& bench);
 void add_bench_tokenizer(Verbs& verbs, CLI::App& bench);
 void add_completion(Verbs& verbs);
 
-// The value, or a usage error that names the flag.
+// Returns the value, or throws a usage error that names the flag.
 template <class T>
 T usage_value(const std::string& flag, Result<T> result) {
   if (!result) throw CLI::ValidationError(flag, result.error().message());
   return *std::move(result);
 }
 
-// A flag with a size ("64MiB"), of `least` bytes or more, for a value.
+// Adds a flag whose value is a size ("64MiB") of `least` bytes or more.
 void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const std::string& description,
                    int64_t least = 0);
-// A flag with one of a few words for a value; completion and help list them.
+// Adds a flag whose value is one of a few words. Completion and help list them.
 CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::vector<std::string>& choices,
                              const std::function<void(const std::string&)>& set, const std::string& description);
-// The note of `shards index` and `shards check` about links in tars; empty without links.
+// Returns the note of `shards index` and `shards check` about links in tars; empty if there are none.
 std::string links_text(int64_t links);
 
-// URL...: shards as find_shards takes them.
+// Adds the arguments URL...: shards as find_shards takes them.
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);
-// --documents, --text-field and --max-document-bytes.
+// Adds --documents, --text-field and --max-document-bytes.
 void add_document_flags(CLI::App& app, formats::DocumentMode& mode, std::string& text_field,
                         int64_t& max_document_bytes);
-// Whether empty texts are documents.
+// Adds the flag that makes empty texts documents.
 void add_keep_empty_flag(CLI::App& app, bool& keep_empty);
-// --json-as-text and --max-invalid.
+// Adds --json-as-text and --max-invalid.
 void add_text_flags(CLI::App& app, bool& json_as_text, double& max_invalid_utf8);
 // The largest count: 2^53, as in records.
 inline constexpr int64_t kMaxCount = int64_t{1} << 53;
 inline constexpr const char* kInputHelp =
     "Text, jsonl or Parquet, also gzip or zstd: files, folders, globs, brace patterns, @FILE for a list, - for stdin";
 
-// Reads the options of `app` that the command line left open from a TOML file: keys at the top, or in a section named
-// like the verb ("[prepare]", "[shards.check]"); sections of other verbs are ignored.
+// Reads the options of `app` that the command line did not set from a TOML file: keys at the top, or in a section
+// named like the verb ("[prepare]", "[shards.check]"). Sections of other verbs are ignored.
 void apply_config_file(CLI::App& app, const std::string& path);
 
 }  // namespace millrace::cli

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The page behind --html: what the verb prints with --json, and files to plot, go to a module of the Python package
-// beside the binary (python/millrace/report.py), which needs plotly. For one thread.
+// Makes the page of --html. Passes the JSON output of the verb, and the files to plot, to a module of the Python
+// package next to the binary (python/millrace/report.py), which needs plotly. For one thread.
 
 #include <string>
 #include <string_view>
@@ -11,23 +11,23 @@
 
 namespace millrace::cli {
 
-// MILLRACE_PYTHON, else the Python that the binary was installed with, else that of PATH.
+// Returns MILLRACE_PYTHON, else the Python with which the binary was installed, else the Python on PATH.
 std::string find_python();
-// Without its newline.
+// Returns the last line of a text, without its newline.
 std::string last_line(std::string text);
 
-// --html FILE
+// Adds --html FILE.
 void add_html_flag(CLI::App& app, std::string& file);
 
 class HtmlReport {
  public:
-  // `file`: "" makes no report, and the calls below do nothing.
+  // An empty `file` makes no report, and the calls below do nothing.
   HtmlReport(std::string file, std::string_view title);
 
   void add(const Json& object);
-  // A file or folder that is plotted: "record" (a run's folder) or "samples".
+  // Adds a file or folder to plot. `kind`: "record" (a run's folder) or "samples".
   void add_input(std::string_view kind, std::string_view name, const std::string& path);
-  // Errors: unsupported (no Python with plotly; it says what to install), those of writing.
+  // Errors: unsupported (no Python with plotly; the message says what to install), those of writing.
   [[nodiscard]] Status write(Context& context) const;
 
  private:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Shared by `job check` and `job submit`, which checks first. For one thread.
+// Shares flags between `job check` and `job submit`, which checks first. For one thread.
 
 #include "millrace/cli/command.h"
 #include "millrace/jobs/preflight.h"
 
 namespace millrace::cli {
 
-// --data, --checkpoints, --checkpoint-size, --keep-last, --deep and --probe.
+// Adds --data, --checkpoints, --checkpoint-size, --keep-last, --deep and --probe.
 void add_check_flags(CLI::App& app, jobs::CheckRequest& request);
 
 }  // namespace millrace::cli

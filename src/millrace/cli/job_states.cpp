@@ -97,7 +97,8 @@ Result<jobs::LedgerContents> read_ledger(const jobs::Ledger& ledger, Context& co
 }
 
 Result<jobs::TrainingRecord> find_record(const std::string& typed) {
-  if (std::filesystem::is_directory(typed)) return jobs::read_training(typed);
+  std::error_code unknown;
+  if (std::filesystem::is_directory(typed, unknown)) return jobs::read_training(typed);
   std::optional<jobs::TrainingRecord> newest;
   if (const auto ledger = open_ledger()) {
     for (const std::string& folder : jobs::remembered_trainings(*ledger)) {

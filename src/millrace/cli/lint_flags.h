@@ -21,21 +21,21 @@ struct LintFlags {
   std::string explain;  // a rule's id
 };
 
-// FILE..., --fail-on, --sarif, --rules and --explain.
+// Adds FILE..., --fail-on, --sarif, --rules and --explain.
 void add_lint_flags(CLI::App& app, LintFlags& flags);
-// The same without FILE, for a verb that looks at something else.
+// Adds these flags without FILE, for a verb that checks something other than files.
 void add_rule_flags(CLI::App& app, LintFlags& flags);
 
-// For the verb's `check`: FILE may be missing only with --rules or --explain.
+// Implements `check` of a verb: FILE may be missing only with --rules or --explain.
 void check_lint_flags(const LintFlags& flags);
 
-// Prints the answer to --rules and --explain. False when neither is given. Errors: not_found (no such rule).
+// Prints the answer to --rules and --explain. Returns false when neither is given. Errors: not_found (no such rule).
 [[nodiscard]] Result<bool> answer_about_rules(const LintFlags& flags, std::span<const Rule> rules, Context& context);
 
-// The bytes of a file, or of standard input for "-". Errors: as of open and read; out_of_range above 16 MiB.
+// Reads a file, or standard input for "-". Errors: those of open and read; out_of_range above 16 MiB.
 [[nodiscard]] Result<std::string> read_lint_input(const std::string& path);
 
-// Prints findings in order and a summary. Sets the exit status 3 when `flags` ask for it. `files`: the number of files
+// Prints findings in order and a summary. Sets the exit status 3 when `flags` require it. `files`: the number of files
 // read.
 void print_findings(const LintFlags& flags, std::span<const Rule> rules, std::vector<Finding> findings, int64_t files,
                     Context& context);

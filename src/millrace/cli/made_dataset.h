@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the verbs that make robot datasets print: convert, split, merge and delete.
+// Prints the results of the verbs that make robot datasets: convert, split, merge and delete.
 
 #include <functional>
 #include <string>
@@ -15,12 +15,12 @@ namespace millrace::cli {
 
 using MakeDatasets = std::function<Result<std::vector<lerobot::MadeDataset>>(const lerobot::MakeOptions&)>;
 
-// Runs `make` with a display of progress, and prints one result for each dataset: `head` (type and sources), then its
-// own keys. After a stop it notes what is kept of `target`.
+// Runs `make` with a display of progress, and prints one result for each dataset: `head` (type and sources), then the
+// keys of the dataset. After a stop, notes which part of `target` is kept.
 [[nodiscard]] Status print_made(const std::string& verb, const Json& head, const std::string& target, bool dry_run,
                                 const MakeDatasets& make, Context& context);
 
-// --dry-run
+// Adds --dry-run.
 void add_dry_run_flag(CLI::App& app, bool& dry_run);
 
 }  // namespace millrace::cli

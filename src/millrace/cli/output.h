@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// All printing of the command line. Results go to stdout: text, or with --json one object a line (docs/cli.md).
+// All printing of the command line. Results go to stdout: text, or with --json one object per line (docs/cli.md).
 // Progress, notes and log lines go to stderr. An Output is the log sink while it lives. Thread-safe, except flush. A
 // reader of stdout that went away (`| head`) ends the program quietly with status 141, as with other tools.
 
@@ -46,26 +46,26 @@ class Output {
   bool json() const { return options_.json; }
   bool quiet() const { return options_.quiet; }
 
-  // One result: `object` with --json, else the lines of `text` (which ends in a newline, or is empty).
+  // Prints one result: `object` with --json, else the lines of `text` (which ends in a newline, or is empty).
   void print(const Json& object, std::string_view text);
-  // As print(), for completed work: with --quiet it prints no text, except in a dry run.
+  // Prints completed work as print() does, but no text with --quiet, except in a dry run.
   void print_done(const Json& object, std::string_view text, bool dry_run = false);
-  // Results that only one of the two forms has.
+  // Print results that have only one of the two forms.
   void print_json(const Json& object);
   void print_text(std::string_view text);
 
-  // An error-level finding: printed like a result and counted, so that the exit status is 3.
+  // Prints an error-level finding like a result and counts it, so that the exit status is 3.
   void finding(std::string_view url, const Error& error);
   // Counts an error-level finding that is printed in another form.
   void count_finding();
   int64_t findings() const;
 
-  // A line on stderr; none with --quiet.
+  // Prints a line on stderr, but not with --quiet.
   void note(std::string_view line);
-  // "VERB: what" on stderr and, with --json, an object of type "error" on stdout.
+  // Prints "VERB: ERROR" on stderr and, with --json, an object of type "error" on stdout.
   void error(std::string_view verb, const Error& error);
 
-  // `progress` must outlive the view, and the view must not outlive this Output.
+  // Shows `progress`, which must outlive the view. The view must not outlive this Output.
   [[nodiscard]] std::unique_ptr<ProgressView> watch(const Progress& progress, std::string verb);
 
   // Flushes stdout. Errors: the first failed write since the start (no space, for example).
@@ -91,7 +91,7 @@ class Output {
   Status failure_ GUARDED_BY(mutex_);
 };
 
-// Columns of text under their names, two spaces apart; numbers to the right. A value.
+// A table of text: columns under their names, two spaces apart, numbers aligned to the right. A value.
 class TextTable {
  public:
   struct Column {
@@ -99,10 +99,10 @@ class TextTable {
     bool right = false;
   };
   explicit TextTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
-  // REQUIRES: one cell a column.
+  // Adds a row. REQUIRES: one cell per column.
   void add(std::vector<std::string> cells) { rows_.push_back(std::move(cells)); }
   bool empty() const { return rows_.empty(); }
-  // Lines that end in a newline, without trailing spaces. Cells are made printable.
+  // Returns lines that end in a newline, without trailing spaces. Cells are made printable.
   std::string to_string() const;
 
  private:
@@ -110,17 +110,17 @@ class TextTable {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// `text` in one line: control characters as escapes, ill-formed UTF-8 as U+FFFD, and an ellipsis behind
+// Returns `text` in one line: control characters as escapes, ill-formed UTF-8 as U+FFFD, and an ellipsis after
 // `max_characters` code points.
 std::string printable(std::string_view text, size_t max_characters = 4096);
 
-// "2026-01-31T12:00:00Z"
+// Formats a time as "2026-01-31T12:00:00Z".
 std::string utc_text(const FileTime& time);
 
-// "1 shard", "1,200 shards".
+// Returns "1 shard", "1,200 shards".
 std::string counted(int64_t count, std::string_view noun);
 
-// "sync: copy  [=====>     ]  42%  1.20 GB of 2.86 GB  12,345  2 failed  312 MB/s  ETA 5.3 s", at most `width`
+// Returns "sync: copy  [=====>     ]  42%  1.20 GB of 2.86 GB  12,345  2 failed  312 MB/s  ETA 5.3 s", at most `width`
 // characters; the bar shrinks first. A second line shows files under way: "  big.tar 61%  other.tar 3% and 6 more".
 // Width 0: one line, no bar and no limit.
 std::string format_progress(const Progress::Snapshot& snapshot, std::string_view verb, size_t width);

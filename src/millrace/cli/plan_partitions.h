@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Partitions for `millrace plan`, from a file or from the Slurm that this machine belongs to.
+// Reads the partitions for `millrace plan`, from a file or from the Slurm cluster of this machine.
 
 #include <map>
 #include <optional>
@@ -17,24 +17,24 @@ namespace millrace::cli {
 struct PartitionFlags {
   std::string file;
   bool from_slurm = false;
-  std::vector<std::string> gpu_of;  // "NAME=GPU": of nodes (a host list), of a type in gres.conf, or of a partition
+  std::vector<std::string> gpu_of;  // "NAME=GPU": NAME is a host list, a type in gres.conf, or a partition
   std::vector<std::string> only;    // names
 };
 
-// --partitions, --from-slurm, --gpu-of, --partition.
+// Adds --partitions, --from-slurm, --gpu-of and --partition.
 void add_partition_flags(CLI::App& app, PartitionFlags& flags);
-// Throws for both or, when `required`, neither.
+// Throws if a file and Slurm are both given or, when `required`, if neither is.
 void check_partition_flags(const PartitionFlags& flags, bool required);
 
-// The names and GPUs of --gpu-of, and which of them were used.
+// The names and GPUs of --gpu-of. Tracks which of them were used.
 class GpuNames {
  public:
-  // Error: invalid_argument, a host list that is none.
+  // Parses the flags. Error: invalid_argument (an invalid host list).
   [[nodiscard]] static Result<GpuNames> of(const std::vector<std::string>& flags);
 
-  // The GPU that `name` (a node, a type, a partition) was given; nullopt for another name.
+  // Returns the GPU given for `name` (a node, a type, a partition); nullopt for another name.
   std::optional<std::string> find(const std::string& name);
-  // Error: not_found, a flag that named none of what was looked up.
+  // Checks that every flag named something. Error: not_found (a flag whose name was never looked up).
   [[nodiscard]] Status check_all_used() const;
 
  private:
@@ -47,17 +47,19 @@ class GpuNames {
   std::map<std::string, size_t, std::less<>> by_name_;  // index of given_
 };
 
-// A partition for each kind of GPU in each of Slurm's partitions that is up: nodes of one partition, and GPUs of one
-// node, may be of several. A kind is what `names` says of the node or of the type of its gres; else the type, or a
-// feature of the node, where the catalogue knows it; else what `names` says of the partition; else the name of the node
-// ("gpu4090-03") or of the partition, where the catalogue knows it.
+// Returns a partition for each kind of GPU in each of Slurm's partitions that is up, because the nodes of one
+// partition, and the GPUs of one node, may be of several kinds. The kind is the first of these that is known: the GPU
+// in `names` for the node or for the type of its gres; the type, or a feature of the node, if the catalogue knows it;
+// the GPU in `names` for the partition; the name of the node ("gpu4090-03") or of the partition, if the catalogue
+// knows it.
 std::vector<plan::Partition> partitions_of(const slurm::Cluster& cluster, GpuNames& names);
 
 struct KnownPartitions {
   std::vector<plan::Partition> partitions;
-  plan::Why why;  // where they are from
+  plan::Why why;  // the source of the partitions
 };
-// Errors: those of reading the file or asking Slurm; not_found, a name of --partition or --gpu-of that is none.
+// Returns the partitions that the flags choose. Errors: those of reading the file or asking Slurm; not_found (an
+// unknown name in --partition or --gpu-of).
 [[nodiscard]] Result<KnownPartitions> known_partitions(const PartitionFlags& flags, const std::stop_token& stop);
 
 }  // namespace millrace::cli

@@ -88,6 +88,10 @@ std::string report_text(const sync::SyncReport& report, bool dry_run) {
   if (report.made_folders > 0) {
     text += fmt::format("{}    {}\n", dry_run ? "to make" : "made   ", counted(report.made_folders, "empty folder"));
   }
+  if (report.set_folders > 0) {
+    text +=
+        fmt::format("{}     attributes of {}\n", dry_run ? "to set" : "set   ", counted(report.set_folders, "folder"));
+  }
   if (report.passed > 0) text += fmt::format("passed     {} not plain files\n", format_count(report.passed));
   if (report.refused > 0) text += fmt::format("refused    {}\n", format_count(report.refused));
   if (report.retries > 0) text += fmt::format("sent again {}\n", counted(report.retries, "request"));
@@ -115,6 +119,7 @@ void print_report(const TransferArgs& args, const sync::SyncReport& report, Outp
                   {"extra_files", report.extra_files},
                   {"removed_files", report.removed_files},
                   {"made_folders", report.made_folders},
+                  {"set_folders", report.set_folders},
                   {"passed", report.passed},
                   {"refused", report.refused},
                   {"failed", report.failed},
@@ -174,9 +179,10 @@ void add_transfer_flags(Verbs& verbs, CLI::App& app, TransferArgs& args, bool li
          "Move at most this many bytes a second to and from s3:// (\"200MB\")")
       ->trigger_on_parse()
       ->option_text("SIZE");
-  add_size_flag(app, "--memory", args.options.engine.memory_bytes,
-                "Memory for parts under way (default: 40MiB); more allows more connections to s3://, for fast networks",
-                sync::kLeastTransferMemoryBytes);
+  add_size_flag(
+      app, "--memory", args.options.engine.memory_bytes,
+      "Memory for parts in flight (default: 40MiB); larger values allow more connections to s3://, for fast networks",
+      sync::kLeastTransferMemoryBytes);
   app.add_flag("--all", args.all, "Print skipped files and extra files too");
   app.add_flag("--dry-run", args.options.dry_run, "Say what would be done, and why; make no change");
 }

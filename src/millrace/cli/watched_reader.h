@@ -18,7 +18,8 @@ using loader::read_index;
 using loader::Shard;
 using loader::StoredIndex;
 
-// Every read adds to `progress`, which must outlive the reader, and fails with cancelled after `stop`.
+// Opens a shard. Every read adds to `progress`, which must outlive the reader. A read after `stop` fails with
+// cancelled.
 [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_watched(const Shard& shard, std::stop_token stop,
                                                                  Progress& progress);
 

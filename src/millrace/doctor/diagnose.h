@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What holds, with the evidence. Rules are data (rules.cpp); each has a check that looks at the facts and stays silent
-// without evidence. Pure functions; thread-safe.
+// Finds the rules that hold, with the evidence. Rules are data (rules.cpp). Each has a check that reads the facts and
+// adds nothing without evidence. Pure functions; thread-safe.
 
 #include <span>
 #include <string>
@@ -18,13 +18,13 @@ std::span<const Rule> doctor_rules();  // the most useful first
 struct Verdict {
   const Rule* rule = nullptr;         // never null
   std::vector<std::string> evidence;  // never empty
-  std::string advice;                 // for this case; "": the rule's
+  std::string advice;                 // advice for this case; "": the rule's advice
 };
 
-// In the order of the rules: errors, then warnings.
+// Returns the verdicts in the order of the rules: errors, then warnings.
 std::vector<Verdict> diagnose(const Facts& facts);
 
-// GB/s that a bus bandwidth of nccl-tests cannot pass, and where the figure comes from. 0: unknown.
+// An upper limit in GB/s for the bus bandwidth of nccl-tests, and the source of the number. 0: unknown.
 struct LinkLimit {
   double gb_per_s = 0;
   std::string source;

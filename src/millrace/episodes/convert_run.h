@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What both ways of converting share, for the files of this room: reading CSV files with one schema, and the report.
+// The common part of both conversions, for the files of this room: reads CSV files with one schema, and keeps the
+// report.
 
 #include <map>
 #include <optional>
@@ -25,19 +26,21 @@ class ConvertRun {
   const SourceFile& file(size_t i) const { return sources_.files[i]; }
   int threads() const;
 
-  // Decides names and types by the first of these files that can be read; nullopt when none can. Those before
-  // it fail. Errors: kCancelled when the run is stopped.
+  // Decides names and types by the first of `files` that can be read; nullopt when none can. Marks the files before it
+  // as failed. Errors: cancelled.
   [[nodiscard]] Result<std::optional<CsvSchema>> decide(const std::vector<size_t>& files);
-  // Reads a file and counts it as converted. nullopt: it failed, or has other columns than `schema`, which
-  // take_others() then gives. Errors: cancelled.
+  // Reads a file and counts it as converted. nullopt: it failed, or its columns differ from `schema`; take_others()
+  // then returns it. Errors: cancelled.
   [[nodiscard]] Result<std::optional<CsvEpisode>> read(size_t i, const CsvSchema& schema);
-  // By their columns, the files that read() found to have others. Each is in the order of the files.
+  // Returns the files whose columns read() found to differ, grouped by their columns, each group in the order of the
+  // files.
   std::map<std::vector<std::string>, std::vector<size_t>> take_others();
 
-  // What the output of these files depends on, beside their content: names, sizes, times, columns and options.
+  // Returns a hash of all that the output of `files` depends on besides their content: names, sizes, times, columns
+  // and options.
   Hash128 identity(const std::vector<size_t>& files, const CsvSchema& schema) const;
 
-  // Thread-safe, as are all methods here.
+  // Marks a file as failed. Thread-safe, as are all methods here.
   void fail_file(size_t i, Error error);
   bool has_failed(size_t i) const;
   bool has_any_failed() const;
@@ -56,15 +59,15 @@ class ConvertRun {
   ConvertReport report_ GUARDED_BY(mutex_);
   std::map<size_t, Error> failed_ GUARDED_BY(mutex_);
   std::map<std::vector<std::string>, std::vector<size_t>> others_ GUARDED_BY(mutex_);
-  // With the first file of each.
+  // Each entry also has the number of its first file.
   std::map<std::vector<std::string>, std::pair<size_t, ConvertedKind>> kinds_ GUARDED_BY(mutex_);
   std::map<std::string, std::pair<size_t, RoundedColumn>> rounded_ GUARDED_BY(mutex_);
 };
 
-// Whether an error of writing ends the whole run: the others would fail too.
+// Returns whether an error of writing ends the whole run, because writing other files would fail as well.
 bool ends_run(const Error& error);
 
-// Packs all files of one schema. The answer is the packed file.
+// Packs all files of one schema. Returns the path of the packed file.
 [[nodiscard]] Result<std::string> convert_to_pack(ConvertRun& run);
 
 }  // namespace millrace::episodes

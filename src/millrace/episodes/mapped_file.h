@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A file of this machine, mapped for reading. Thread-safe; usable after fork. A file that another process truncates
-// while it is mapped ends this one with SIGBUS when the lost part is read; files here are replaced by renaming.
+// A local file, mapped for reading. Thread-safe; usable after fork. If another process truncates the mapped file,
+// reading the lost part ends this process with SIGBUS. Millrace therefore replaces files by renaming.
 
 #include <cstddef>
 #include <memory>
@@ -28,7 +28,7 @@ class MappedFile {
   const std::span<const std::byte> bytes_;
 };
 
-// The path of a plain path or file:// URL. Errors: unsupported: only files of this machine can be mapped.
+// Returns the path of a plain path or file:// URL. Errors: unsupported (a remote URL; only local files can be mapped).
 [[nodiscard]] Result<std::string> local_path(const std::string& url);
 
 }  // namespace millrace::episodes

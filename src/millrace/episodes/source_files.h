@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The files of a dataset: one, those below a folder, or those of a pattern. Thread-safe.
+// Finds the files of a dataset: a single file, the files below a folder, or those that match a pattern. Thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -22,17 +22,17 @@ struct SourceFile {
 };
 
 struct SourceFiles {
-  std::string root;               // the folder: a path or URL without a '/' at its end
-  bool single = false;            // `root` was not given: it is the folder of the one file
-  std::vector<SourceFile> files;  // episode_2 before episode_10
+  std::string root;               // the folder: a path or URL without a final '/'
+  bool single = false;            // one file was given; `root` is its folder
+  std::vector<SourceFile> files;  // in the order of natural_less(): episode_2 before episode_10
 };
 
-// Files whose names end in `ending` (".csv", in either case), of a file, a folder or a pattern (glob.h). Names that
-// begin with '.' or '_' are left out. Errors: not_found (no such file), already_exists (two files that differ in the
-// case of their ending), those of open_url and listing.
+// Finds the files whose names end in `ending` (".csv", in upper or lower case). `source` is a file, a folder or a
+// pattern (glob.h). Leaves out names that begin with '.' or '_'. Errors: not_found (no such file), already_exists (two
+// files that differ in the case of their ending), those of open_url and listing.
 [[nodiscard]] Result<SourceFiles> find_source_files(const std::string& source, std::string_view ending);
 
-// Orders names as people do: by their runs of digits as numbers.
+// Orders names as people do: compares runs of digits as numbers.
 bool natural_less(std::string_view a, std::string_view b);
 
 }  // namespace millrace::episodes

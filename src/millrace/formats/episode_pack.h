@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Packed episodes (docs/format/episode_pack.md): the numbers of all episodes of a dataset one behind the other in one
-// file, which is mapped and used as it lies. Text columns are codes into a list of their distinct texts. Blocks of the
-// file have hashes, which are checked when a reader first touches them.
+// Writes and reads packed episodes (docs/format/episode_pack.md). One file holds the concatenated numbers of all
+// episodes of a dataset; readers map it and use the numbers in place. Text columns are stored as codes into a list of
+// their distinct texts. Blocks of the file have hashes; a reader checks each block when it first uses it.
 
 #include <atomic>
 #include <cstddef>
@@ -25,25 +25,25 @@ namespace millrace::formats {
 // The columns that all episodes of a dataset have.
 struct EpisodeColumns {
   std::vector<std::string> numbers, texts;  // names, in the order of the arrays
-  bool is_float64 = false;                  // the numbers; else float32
+  bool is_float64 = false;                  // numbers are float64; false: float32
 
   size_t number_bytes() const { return is_float64 ? 8 : 4; }
   size_t row_bytes() const { return numbers.size() * number_bytes(); }
   bool operator==(const EpisodeColumns&) const = default;
 };
 
-// Writes one file from front to back. For one thread. Memory: 4 bytes a row for each text column, its distinct texts,
-// and the names of the episodes.
+// Writes one file from front to back. For one thread. Memory: for each text column 4 bytes per row and its distinct
+// texts, and the names of the episodes.
 class EpisodePackWriter {
  public:
-  // `identity` says what the file was made from; readers give it back. `out` must outlive the writer.
+  // `identity` identifies the sources of the file; readers return it. `out` must outlive the writer.
   EpisodePackWriter(ByteSink& out, EpisodeColumns columns, Hash128 identity);
 
-  // `numbers`: [rows, number columns] in C order. `texts`: of each text column, `rows` cells. Errors: those of the
-  // sink; invalid_argument (2^32 distinct texts in a column). REQUIRES: sizes that fit the columns.
+  // Adds an episode. `numbers`: [rows, number columns] in C order. `texts`: `rows` cells for each text column. Errors:
+  // those of the sink; invalid_argument (2^32 distinct texts in a column). REQUIRES: the sizes fit the columns.
   [[nodiscard]] Status add(std::string_view name, int64_t rows, std::span<const std::byte> numbers,
                            std::span<const CsvTexts> texts);
-  // Writes the index; nothing may be added behind it.
+  // Writes the index. Nothing may be added afterwards.
   [[nodiscard]] Status finish();
 
   int64_t bytes() const { return static_cast<int64_t>(written_); }
@@ -64,10 +64,11 @@ class EpisodePackWriter {
   std::vector<std::vector<uint32_t>> codes_;
 };
 
-// The identity of a packed file, by its first bytes. Errors: corruption (no packed episodes), those of reading.
+// Reads the identity of a packed file from its first bytes. Errors: corruption (not packed episodes), those of
+// reading.
 [[nodiscard]] Result<Hash128> episode_pack_identity(const RandomReader& file);
 
-// A file in memory, or mapped. Its bytes must outlive it. Thread-safe.
+// A packed file in memory, or mapped. The bytes must outlive this object. Thread-safe.
 class EpisodePack {
  public:
   // Checks the head, the foot and the index; `source` is for messages. Errors: corruption (cut, damaged, not such a
@@ -79,15 +80,16 @@ class EpisodePack {
   int64_t episodes() const { return static_cast<int64_t>(names_.size()); }
   int64_t rows() const { return static_cast<int64_t>(first_rows_.back()); }
   const std::vector<std::string>& names() const { return names_; }
-  // [episodes + 1]: episode i has the rows [first_rows()[i], first_rows()[i + 1]).
+  // Has episodes() + 1 values: episode i has the rows [first_rows()[i], first_rows()[i + 1]).
   const std::vector<uint64_t>& first_rows() const { return first_rows_; }
 
-  // [rows(), number columns], row-major; aligned to 64 bytes of the file. Not checked: see check_rows.
+  // Returns the numbers: [rows(), number columns], row-major, at a multiple of 64 bytes of the file. They are not
+  // checked; see check_rows().
   std::span<const std::byte> numbers() const { return numbers_; }
   // Checks the blocks that hold rows [begin, end) of `numbers` and have not been checked yet. Errors: corruption,
   // naming the block. REQUIRES: 0 <= begin <= end <= rows().
   [[nodiscard]] Status check_rows(int64_t begin, int64_t end) const;
-  // The cells of rows [begin, end) of text column `column`. Errors: corruption.
+  // Returns the cells of rows [begin, end) of text column `column`. Errors: corruption.
   [[nodiscard]] Result<CsvTexts> texts(size_t column, int64_t begin, int64_t end) const;
 
  private:

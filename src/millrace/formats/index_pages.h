@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A shard index of any size, read in pages of 1,024 samples. `open` reads the file once, front to back in pieces of
-// 4 MiB, and holds it against its checksum; what it keeps is 32 bytes a page: the hashes that prove each page when it
-// is read again. A value, thread-safe to read.
+// Reads a shard index of any size in pages of 1,024 samples. open() reads the file once, front to back in pieces of 4
+// MiB, and checks it against its checksum. It keeps 32 bytes per page: the hashes that verify each page when it is
+// read again. A value, thread-safe to read.
 
 #include <array>
 #include <cstdint>
@@ -23,9 +23,9 @@ class IndexPages {
  public:
   static constexpr int64_t kPageSamples = 1024;
 
-  // Errors: corruption (own checksum, cut, sizes that do not fit), unsupported (version), those of read_at.
+  // Errors: corruption (its checksum, cut, sizes that do not fit), unsupported (version), those of read_at.
   [[nodiscard]] static Result<IndexPages> open(const RandomReader& file);
-  // The same of a file that is in memory, without a copy of it.
+  // Does the same for a file in memory, without copying it.
   [[nodiscard]] static Result<IndexPages> open(std::span<const std::byte> file, std::string_view source);
 
   const ShardFacts& facts() const { return facts_; }
@@ -36,23 +36,24 @@ class IndexPages {
   int64_t file_size() const { return file_size_; }
   int64_t pages() const { return (samples_ + kPageSamples - 1) / kPageSamples; }
 
-  // The ranges of a page's values in the file, one per column. REQUIRES: 0 <= page < pages().
+  // Returns the ranges of a page's values in the file, one per column. REQUIRES: 0 <= page < pages().
   struct Range {
     int64_t offset = 0;
     int64_t size = 0;
   };
   std::array<Range, 4> ranges(int64_t page) const;
-  // The rows of a page out of the file that open() was given whole; they are not checked again.
+  // Returns the rows of a page from the file in memory that open() read. Does not check them again.
   ShardRows take_page(int64_t page, std::span<const std::byte> file) const;
-  // The rows of a page out of the bytes of its ranges, laid end to end. The extents are the caller's to check
-  // (check_rows). Errors: corruption (they are not what `open` read). REQUIRES: `bytes` has the size of the ranges.
+  // Returns the rows of a page from the concatenated bytes of its ranges. The caller must check the extents
+  // (check_rows). Errors: corruption (`bytes` differs from the bytes that open() read). REQUIRES: `bytes` has the size
+  // of the ranges.
   [[nodiscard]] Result<ShardRows> parse(int64_t page, std::span<const std::byte> bytes, std::string_view source) const;
 
-  // Reads pages one after the other and visits the rows of each, with extents that were checked; `first` is the number
-  // of the first. A visit that answers an error ends the walk with it.
+  // Reads all pages in order and visits the rows of each, with checked extents; `first` is the number of the first
+  // row. If a visit returns an error, the walk ends with that error.
   [[nodiscard]] Status visit_rows(const RandomReader& file,
                                   const std::function<Status(int64_t first, const ShardRows& rows)>& visit) const;
-  // The same for the tokens of each sample alone, in runs of many pages.
+  // Does the same for only the token counts of the samples; each visit gets those of many pages.
   [[nodiscard]] Status visit_tokens(const RandomReader& file,
                                     const std::function<Status(std::span<const uint32_t> tokens)>& visit) const;
 
@@ -69,10 +70,10 @@ class IndexPages {
   Hash128 file_hash_;
   int64_t file_size_ = 0;
   std::array<int64_t, 4> column_at_{};
-  std::array<std::vector<uint64_t>, 4> page_hashes_;  // a column, XXH3-64 of each page's values
+  std::array<std::vector<uint64_t>, 4> page_hashes_;  // per column, XXH3-64 of each page's values
 };
 
-// As check_shard of a ShardIndex; `index_file` is what `pages` was opened from.
+// Does the same as check_shard() for a ShardIndex. `index_file`: the file from which `pages` was opened.
 [[nodiscard]] Status check_shard(const RandomReader& shard, const IndexPages& pages, const RandomReader& index_file);
 
 }  // namespace millrace::formats

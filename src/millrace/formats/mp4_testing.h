@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Makes small MP4 files for tests: all boxes of a track of H.264, and no picture in it.
+// Makes small MP4 files for tests: all boxes of an H.264 track, without pictures.
 
 #include <cstdint>
 #include <string>

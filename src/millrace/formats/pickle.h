@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a pickle holds, as far as it can be told without running it: no class is looked up and nothing is called. For
-// torch.save's data.pkl and the .metadata of torch.distributed.checkpoint. Pure functions over bytes; thread-safe.
+// Reads a pickle as far as possible without running it: looks up no class and calls nothing. For torch.save's data.pkl
+// and the .metadata of torch.distributed.checkpoint. Pure functions over bytes; thread-safe.
 
 #include <cstdint>
 #include <map>
@@ -22,11 +22,11 @@ struct PickledRange {
 };
 
 struct PickleContent {
-  std::map<std::string, int64_t, std::less<>> numbers;  // whole numbers in the outermost dict, by their key
+  std::map<std::string, int64_t, std::less<>> numbers;  // integers in the outermost dict, by key
   std::vector<PickledRange> ranges;
 };
 
-// Protocols 0 to 5. Errors: corruption naming `source`: cut, or no pickle.
+// Reads a pickle of protocol 0 to 5. Errors: corruption naming `source` (cut, or not a pickle).
 [[nodiscard]] Result<PickleContent> read_pickle(std::string_view pickle, std::string_view source);
 
 }  // namespace millrace::formats

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The safetensors file format (docs/format/safetensors.md): header building, and a reader with every check of the
+// Builds and reads the header of safetensors files (docs/format/safetensors.md). The reader makes every check of the
 // reference implementation. Offsets are relative to the data buffer, as in the file. Values; thread-safe.
 
 #include <cstdint>
@@ -45,7 +45,7 @@ std::string_view dtype_name(Dtype dtype);  // "BF16"
 std::optional<Dtype> dtype_from_name(std::string_view name);
 int64_t dtype_bits(Dtype dtype);
 
-// Bytes of a dense tensor. Errors: invalid_argument (negative dimension, overflow, not whole bytes).
+// Returns the bytes of a dense tensor. Errors: invalid_argument (negative dimension, overflow, not whole bytes).
 [[nodiscard]] Result<int64_t> tensor_bytes(Dtype dtype, std::span<const int64_t> shape);
 
 struct TensorInfo {
@@ -68,7 +68,7 @@ struct SafetensorsHeader {
   std::vector<size_t> by_name_;  // indexes into `tensors`, sorted by name
 };
 
-// Everything known before a byte of data is: the header's bytes and each tensor's place.
+// All that is known before any data: the bytes of the header and the place of each tensor.
 struct SafetensorsLayout {
   std::string header_bytes;  // length word, JSON, padding: bytes [0, data_offset) of the file
   SafetensorsHeader header;

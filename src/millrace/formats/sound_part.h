@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What can be read of a damaged shard. Thread-safe.
+// Indexes the readable part of a damaged shard. Thread-safe.
 
 #include <optional>
 #include <string_view>
@@ -12,9 +12,9 @@
 
 namespace millrace::formats {
 
-// The samples of a shard before the first damaged one. Damage is what index_shard, or index_any_shard where
-// `counts_ids` is false, reports as corruption. The sample before a bad header is left out too, because members of it
-// may follow. The whole shard is hashed in any case. Errors: those of the two functions, except corruption.
+// The samples of a shard before the first damaged one. Damage is any corruption that index_shard() reports, or
+// index_any_shard() if `counts_ids` is false. The sample before a bad header is left out too, because more of its
+// members may follow. The whole shard is always hashed. Errors: those of the two functions, except corruption.
 struct SoundPart {
   ShardIndex index;
   std::optional<Error> damage;  // nullopt: the shard is whole

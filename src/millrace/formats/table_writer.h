@@ -17,27 +17,27 @@
 
 namespace millrace::formats {
 
-// The values of all rows, one behind the other. Without lists and width, a row is one value. No value is null.
+// A column: the concatenated values of all rows. Without lists and width, a row is one value. No value is null.
 struct ColumnToWrite {
   std::string name;
   std::variant<std::vector<int64_t>, std::vector<float>, std::vector<double>, std::vector<std::string>> values;
   // Offsets of nested lists, the outermost level first. Row r of a level holds elements [offsets[r], offsets[r + 1]) of
   // the level below; the innermost level holds elements of `values`.
   std::vector<std::vector<int32_t>> offsets;
-  // In place of `offsets`: each row is a list of exactly this many values (Arrow's fixed_size_list).
+  // Alternative to `offsets`: each row is a list of exactly this many values (Arrow's fixed_size_list).
   int32_t width = 0;
 };
 
 struct TableToWrite {
   std::vector<ColumnToWrite> columns;
-  std::vector<int64_t> row_groups;  // rows of each; empty: all in one
+  std::vector<int64_t> row_groups;  // rows of each group; empty: one group
   std::map<std::string, std::string> metadata;
 };
 
-// Appends the file to `out`: Snappy, with Arrow's schema inside (ARROW:schema), so that fixed-size lists are read as
-// such. The same bytes for the same table and version of Arrow.
-// Errors: invalid_argument (columns of unequal length, offsets that do not fit, a name twice, row groups that are not
-// the rows), unsupported (the library or its pyarrow is missing: what to install), those of `out`.
+// Appends the file to `out`, compressed by Snappy and with Arrow's schema inside (ARROW:schema), so that fixed-size
+// lists are read as such. Equal tables give equal bytes with one version of Arrow.
+// Errors: invalid_argument (columns of unequal length, offsets that do not fit, a name twice, row groups that do not
+// add up to the rows), unsupported (the library or its pyarrow is missing; says what to install), those of `out`.
 [[nodiscard]] Status write_table(const TableToWrite& table, ByteSink& out);
 
 // A Parquet file that rows are copied from. Keeps the row groups that it read last, so that neighbouring stretches of a
@@ -48,13 +48,13 @@ class RowSource {
   virtual int64_t rows() const = 0;
 };
 
-// `file` must outlive the source. Errors: unsupported (the library is missing), corruption (no Parquet, or truncated),
-// those of reading.
+// `file` must outlive the source. Errors: unsupported (the library is missing), corruption (not Parquet, or
+// truncated), those of reading.
 [[nodiscard]] Result<std::unique_ptr<RowSource>> open_rows(const RandomReader& file);
 
 // New values for an integer column of the rows that are copied. The column keeps its type.
 struct ColumnChange {
-  std::string column;               // a table without it is copied as it is
+  std::string column;               // a table without this column is copied unchanged
   int64_t first = 0, step = 0;      // row i of the entry gets first + i * step
   std::vector<int64_t> for_values;  // if not empty: the value v becomes for_values[v], a null stays null
 };
@@ -79,9 +79,9 @@ class RowCopier {
 // `out` must outlive the copier. Errors: unsupported (the library is missing).
 [[nodiscard]] Result<std::unique_ptr<RowCopier>> new_row_copier(ByteSink& out);
 
-// Appends the Parquet file with these columns in place of those of their names; a column with a new name comes last.
-// Other columns, row groups and metadata stay. Memory: the table.
-// Errors: as of write_table; invalid_argument (a column with another number of rows than the file), corruption, those
+// Appends a copy of the Parquet file to `out`, with each of `columns` in place of the column of its name. A column
+// with a new name comes last. Other columns, row groups and metadata stay. Memory: the table.
+// Errors: as write_table(); invalid_argument (a column with another number of rows than the file), corruption, those
 // of reading.
 [[nodiscard]] Status replace_columns(const RandomReader& file, std::span<const ColumnToWrite> columns, ByteSink& out);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Whether what is about to be read as text is text: a file of another kind would be tokenised all the same, and nobody
-// would see it before training. Thread-safe.
+// Checks that a file that is to be read as text is text. Without this check a file of another kind would be tokenised
+// too, and nobody would notice before training. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace millrace::formats {
 
-// First bytes that tell every format that is known here.
+// The number of first bytes that identify every format known here.
 inline constexpr size_t kOtherFormatHead = 512;
-// First bytes of the unpacked content that check_text looks at.
+// The number of first bytes of the unpacked content that check_text() examines.
 inline constexpr size_t kTextHead = 64 << 10;
 
-// `head`: the first bytes of a file, or of what was packed in it. Gzip and zstd are none of its business, nor is a
-// whole Parquet file. Errors: invalid_argument, naming the format and the way out; corruption (a Parquet table that is
-// cut).
+// Refuses a file of a known format other than text. `head`: the first bytes of the file or of its unpacked content.
+// Accepts gzip, zstd and whole Parquet files. Errors: invalid_argument, naming the format and a remedy; corruption (a
+// Parquet table that is cut).
 [[nodiscard]] Status refuse_other_format(std::string_view name, std::string_view head);
 
 struct TextRules {
@@ -28,14 +28,15 @@ struct TextRules {
   double max_invalid_utf8 = 0.001;  // refuse a file with more ill-formed sequences per byte; 1 accepts any
 };
 
-// `head`: the first kTextHead bytes of the unpacked content; `whole`: there are no more.
-// Errors: those of refuse_other_format; invalid_argument (too much that is not UTF-8; JSON read as text; one JSON value
-// read as lines of it).
+// Checks the beginning of a text. `head`: the first kTextHead bytes of the unpacked content; `whole`: `head` is all of
+// it.
+// Errors: those of refuse_other_format(); invalid_argument (too many bytes that are not UTF-8; JSON read as text; one
+// JSON value read as JSON lines).
 [[nodiscard]] Status check_text(std::string_view name, std::string_view head, bool whole, DocumentMode mode,
                                 const TextRules& rules);
 
-// `invalid` ill-formed sequences in `bytes` of the text of a file. A few are taken of any file.
-// Errors: invalid_argument, naming the share and the way out.
+// Checks the share of ill-formed sequences: `invalid` of them in `bytes` bytes of text. Accepts a few in any file.
+// Errors: invalid_argument, naming the share and a remedy.
 [[nodiscard]] Status check_invalid_utf8(std::string_view name, int64_t invalid, int64_t bytes, double max_share);
 
 }  // namespace millrace::formats

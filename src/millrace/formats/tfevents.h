@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// TensorBoard's event files: records of Event protos with masked CRC-32C (tensorboard/compat/proto/event.proto). A file
-// is the header and then events, each appended whole. Pure functions; thread-safe.
+// Makes the records of TensorBoard's event files: Event protos with masked CRC-32C
+// (tensorboard/compat/proto/event.proto). A file is the header record followed by events, each appended whole. Pure
+// functions; thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -11,9 +12,9 @@
 
 namespace millrace::formats {
 
-// The first record of a file. `time`: seconds since 1970.
+// Returns the first record of a file. `time`: seconds since 1970.
 std::string event_file_header(double time);
-// One record with values by tag.
+// Returns one record with values by tag.
 std::string scalars_event(std::span<const std::pair<std::string, double>> values, double time, int64_t step);
 
 }  // namespace millrace::formats

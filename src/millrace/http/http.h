@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The HTTP transport: requests go in, whole answers come out. The caller decides what an answer means. libcurl, opened
-// at run time on first use, makes the connections (names, proxies, TLS). HTTP/1.1 on them is ours. Each thread serves
-// many connections. Bodies move directly from and to the caller's memory, or from a file (sendfile). The transport
-// repeats a request in one case only: the server closed a kept connection without a byte of answer, and the request has
-// no body or was not sent whole. It follows no redirect and logs no header (headers may hold secrets).
+// The HTTP transport: requests go in, whole answers come out. The caller interprets the answers. libcurl, opened at
+// run time on first use, makes the connections (names, proxies, TLS). The HTTP/1.1 on them is Millrace's own. Each
+// thread serves many connections. Bodies move directly from and to the caller's memory, or from a file (sendfile). The
+// transport repeats a request in one case only: the server closed a kept connection without a byte of answer, and the
+// request has no body or was not sent whole. It follows no redirect and logs no header (headers may hold secrets).
 
 #include <chrono>
 #include <cstdint>
@@ -29,20 +29,21 @@ namespace millrace::http {
 enum class Method { kGet, kHead, kPut, kPost, kDelete };
 std::string_view method_name(Method method);  // "GET"
 
-// Bytes a second, both ways. A thousandth of a slow link (8 Mbit/s): a transfer below it is stuck.
+// The lowest rate in bytes per second, sent and received together. It is a thousandth of a slow link (8 Mbit/s), so a
+// slower transfer is stuck.
 inline constexpr int64_t kLowestRate = 1 << 10;
 
-// A URL for messages: without user name, password and query, which may be a signature.
+// Returns a URL for messages: without user name, password and query, which may be a signature.
 std::string without_secrets(std::string_view url);
 
 struct Request {
   Method method = Method::kGet;
   std::string url;                    // absolute and percent-encoded by the caller; sent unchanged
   std::vector<std::string> headers;   // "Name: value"; the client sets Content-Length
-  std::span<const std::byte> body;    // of PUT and POST
+  std::span<const std::byte> body;    // for PUT and POST
   const FileRange* file = nullptr;    // the body, instead of `body`
-  Progress* file_progress = nullptr;  // counts bytes as they are sent; takes them back unless the answer is 2xx
-  std::span<std::byte> out;           // where the body of a 200 or 206 goes; when empty, to Response::body
+  Progress* file_progress = nullptr;  // counts bytes as they are sent; subtracts them unless the answer is 2xx
+  std::span<std::byte> out;           // receives the body of a 200 or 206; if empty, Response::body does
   int64_t body_limit_bytes = 8 << 20;
   Clock::time_point not_before{};  // starts no earlier; holds no thread or connection until then
   Clock::time_point deadline = Clock::time_point::max();
@@ -54,13 +55,14 @@ struct Request {
   // `body`, `file` and `out` must live until the answer.
 };
 
-// Errors: invalid_argument (no absolute http or https URL, a user in it, a header with a line end).
+// Checks a request. Errors: invalid_argument (no absolute http or https URL, a user name in it, a header with a line
+// end).
 [[nodiscard]] Status check_request(const Request& request);
 
 using Time = std::chrono::sys_time<std::chrono::nanoseconds>;
-// `seconds` after 1970; the epoch for a time that a Time cannot hold (before 1678, after 2261).
+// Returns the time `seconds` after 1970; the epoch for a time that a Time cannot hold (before 1678, after 2261).
 Time time_of(int64_t seconds);
-// "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7); the epoch for any other text.
+// Parses "Sat, 21 Nov 2026 11:33:55 GMT" (RFC 9110, 5.6.7). Returns the epoch for any other text.
 Time parse_time(std::string_view text);
 
 // The Content-Range of a 206 or 416 (RFC 9110, 14.4): "bytes 5-9/100", "bytes */100". A '*' or a missing header leaves
@@ -73,18 +75,18 @@ struct Response {
   int status = 0;
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
-  int64_t received_bytes = 0;  // in Request::out
+  int64_t received_bytes = 0;  // bytes received into Request::out
 
-  // The value of the first header with this name (lower case); "" when there is none.
+  // Returns the value of the first header with this name (lower case); "" when there is none.
   std::string_view header(std::string_view name) const;
   ContentRange content_range() const;
-  // The pause that the server asks for (Retry-After, RFC 9110, 10.2.3); 0 when it asks for none.
+  // Returns the pause that the server requests (Retry-After, RFC 9110, 10.2.3); 0 when it requests none.
   std::chrono::seconds retry_after() const;
 };
 
 struct ClientOptions {
   int threads = 1;
-  int max_connections = 64;  // for each thread; further requests wait for one
+  int max_connections = 64;  // for each thread; further requests wait for a connection
   std::chrono::milliseconds connect_timeout{5'000};
   std::string ca_file;     // PEM; "": SSL_CERT_FILE, or the first bundle at the places that distributions use
   std::string user_agent;  // "" for "millrace/VERSION"
@@ -109,8 +111,8 @@ class Client {
   Client& operator=(const Client&) = delete;
 
   using Done = std::function<void(Result<Response>)>;
-  // Never blocks. `done` is called once, on a thread of the client. It must return quickly and must not wait. It may
-  // start further requests.
+  // Starts a request without blocking. `done` is called once, on a thread of the client. It must return quickly and
+  // must not wait. It may start further requests.
   void start(Request request, Done done);
   // Waits for the answer. REQUIRES: not called from a `done`.
   [[nodiscard]] Result<Response> fetch(Request request);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A small HTTP/1.1 server: publishes metrics, receives notices of a bucket. One request a connection, one connection at
-// a time, a few seconds each; no TLS. Thread-safe.
+// A small HTTP/1.1 server that publishes metrics and receives notices of a bucket. It serves one request per
+// connection and one connection at a time, for a few seconds each. No TLS. Thread-safe.
 
 #include <functional>
 #include <memory>
@@ -25,22 +25,22 @@ struct Answer {
 };
 
 struct ListenerOptions {
-  int64_t body_limit_bytes = 1 << 20;  // of a request; more is answered with 413
+  int64_t body_limit_bytes = 1 << 20;  // limit of a request's body; a longer one gets a 413
   std::string thread_name = "mr-listen";
 };
 
 class Listener {
  public:
-  // `address`: "HOST:PORT", "[::1]:PORT" or "PORT" (of 127.0.0.1); port 0 takes a free one. `handler` runs on the
-  // listener's thread. Errors: invalid_argument (an unknown host), already_exists (the port is taken),
-  // permission_denied.
+  // Opens a listener. `address`: "HOST:PORT", "[::1]:PORT" or "PORT" (of 127.0.0.1); port 0 takes a free one.
+  // `handler` runs on the listener's thread. Errors: invalid_argument (an unknown host), already_exists (the port is
+  // taken), permission_denied.
   [[nodiscard]] static Result<std::unique_ptr<Listener>> open(const std::string& address,
                                                               std::function<Answer(const Received&)> handler,
                                                               const ListenerOptions& options = {});
-  // Ends the connection under way.
+  // Ends the current connection.
   ~Listener();
 
-  // "127.0.0.1:41234"
+  // Returns the bound address: "127.0.0.1:41234".
   const std::string& bound() const;
 
  private:

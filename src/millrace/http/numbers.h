@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Numbers in heads and chunks. Thread-safe.
+// Parses numbers in heads and chunks. Thread-safe.
 
 #include <charconv>
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace millrace::http {
 
-// `text` as a whole number of 0 or more; nullopt for any other text, or when it does not fit T.
+// Parses `text` as a whole number of 0 or more; nullopt for any other text, or when the number does not fit T.
 template <class T>
 std::optional<T> whole_number(std::string_view text, int base = 10) {
   T value{};

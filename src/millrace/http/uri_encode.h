@@ -9,7 +9,8 @@ namespace millrace::http {
 // Percent-encodes every byte that is not a letter, a digit or one of -_.~ (RFC 3986, 2.3).
 std::string uri_encode(std::string_view text, bool keep_slash);
 
-// The text of a form (application/x-www-form-urlencoded): "a%2Fb+c" is "a/b c". A '%' without two digits stays.
+// Decodes the text of a form (application/x-www-form-urlencoded): "a%2Fb+c" becomes "a/b c". A '%' without two digits
+// stays.
 std::string form_decode(std::string_view text);
 
 }  // namespace millrace::http

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the library of codecs and the program that opens it agree on. Both come from one build: the version says so.
+// The interface between the library of codecs and the program that opens it. The version shows whether one build made
+// both.
 
 #include "millrace/images/images.h"
 
@@ -12,7 +13,7 @@ inline constexpr std::string_view kImagesVersion = MILLRACE_VERSION " " __VERSIO
 inline constexpr const char* kImagesVersionSymbol = "millrace_images_version";
 inline constexpr const char* kImagesApiSymbol = "millrace_images_api";
 
-// The smallest sides that a decoder may reduce to; 0, 0: it may not.
+// The smallest size that a decoder may reduce a picture to; 0, 0: it may not reduce.
 struct AtLeast {
   int64_t height = 0;
   int64_t width = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Shared by the check functions of the SB rules. One function per rule, or for a few rules about the same thing.
+// Shares helpers between the check functions of the SB rules. One function checks one rule, or a few related rules.
 
 #include <span>
 #include <string>
@@ -14,23 +14,24 @@ namespace millrace::jobs {
 
 using JobCheck = void (*)(const Job&, const JobContext&, FindingReport&);
 
-std::span<const JobCheck> option_checks();   // of #SBATCH lines
-std::span<const JobCheck> value_checks();    // of what these lines ask for, as sbatch reads it
-std::span<const JobCheck> step_checks();     // of the steps' options
-std::span<const JobCheck> body_checks();     // of the shell code around them
-std::span<const JobCheck> pair_checks();     // of options beside each other, and of what their values hold
-std::span<const JobCheck> meeting_checks();  // of how the nodes find each other
-std::span<const JobCheck> end_checks();      // of steps beside each other, and of the status in which the job ends
-std::span<const JobCheck> text_checks();     // of the first line, variables, quotes and letters
+std::span<const JobCheck> option_checks();   // check the #SBATCH lines
+std::span<const JobCheck> value_checks();    // check the request of these lines, as sbatch reads it
+std::span<const JobCheck> step_checks();     // check the options of the steps
+std::span<const JobCheck> body_checks();     // check the shell code around the steps
+std::span<const JobCheck> pair_checks();     // check combinations of options, and their values
+std::span<const JobCheck> meeting_checks();  // check how the nodes find each other
+std::span<const JobCheck> end_checks();      // check parallel steps, and the job's exit status
+std::span<const JobCheck> text_checks();     // check the first line, variables, quotes and letters
 
 // Whether a command of `block` is srun.
 bool starts_steps(const shell::Block& block);
-// The place of findings about the whole job: its first #SBATCH line.
+// Returns the place of findings about the whole job: its first #SBATCH line.
 Place job_place(const Job& job);
-// The partition that the job requests, or the only one where it requests none; null when the cluster is unknown or
-// lacks it.
+// Returns the partition that the job requests, or the only one if the job requests none. Null when the cluster is
+// unknown or lacks the partition.
 const ClusterFacts::Partition* partition_of(const Job& job, const JobContext& context);
-// The value of `--name value` or `--name=value` among a command's words, with its place.
+// Finds `--name value` or `--name=value` among a command's words. Returns its word and sets `value`; null if there is
+// none.
 const shell::Word* argument_after(std::span<const shell::Word> words, std::span<const std::string_view> names,
                                   std::string& value, const Job& job);
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What job scripts are checked against: a cluster file and a plan. Pure functions of the files' text; thread-safe.
+// Reads the files that job scripts are checked against: a cluster file and a plan. Pure functions of the files' text;
+// thread-safe.
 
 #include <string>
 #include <string_view>
@@ -11,11 +12,12 @@
 
 namespace millrace::jobs {
 
-// Reads a ParallelCluster file: its queues as partitions, its mounts. Findings refer to it as `name`. Errors:
-// invalid_argument where it is not YAML, or has no queues.
+// Reads a ParallelCluster file: its queues as partitions, its mounts. Findings refer to the file as `name`. Errors:
+// invalid_argument (no YAML, or no queues).
 [[nodiscard]] Result<ClusterFacts> read_cluster_facts(std::string_view name, std::string_view text);
 
-// The lines that `millrace plan nodes --json` prints. Errors: invalid_argument where there is no plan_model among them.
+// Reads the lines that `millrace plan nodes --json` prints. Errors: invalid_argument (there is no plan_model among
+// them).
 [[nodiscard]] Result<PlanFacts> read_plan_facts(std::string_view name, std::string_view text);
 
 }  // namespace millrace::jobs

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a job script does, as far as its text shows: its options, its variables, the commands it launches and where.
-// Built once for all rules. Not copyable: pointers lead into the script it owns. Thread-safe once built.
+// The facts that the text of a job script shows: its options, its variables, the commands it launches and where. They
+// are collected once for all rules. Not copyable: pointers lead into the script it owns. Thread-safe once built.
 
 #include <algorithm>
 #include <deque>
@@ -27,24 +27,23 @@ using slurm::Option;
 using slurm::Options;
 using slurm::SbatchLines;
 
-// A command with its place in the script's structure. `inside`: the text of `srun bash -c '...'` it stands in, else
-// null.
+// A command with its place in the script's structure.
 struct Command {
   const shell::Statement* statement;
   shell::Scope scope;
   bool in_step = false;  // runs in the tasks of a step, not in the batch shell
 };
 
-// One srun, or a launcher that starts itself everywhere (mpirun, torchrun without srun).
+// One srun, or a launcher that starts itself on all nodes (mpirun, torchrun without srun).
 struct Launch {
   const shell::Statement* statement;
   shell::Scope scope;
   bool srun = false;
-  Options options;                   // of srun
+  Options options;                   // options of srun
   std::vector<shell::Word> command;  // without launcher options, env and the like; may be empty
   enum class Kind { kOther, kPython, kTorchrun, kMillrace, kShell } kind = Kind::kOther;
   std::string program;    // the base name of the command's first word
-  bool training = false;  // by its words: train, finetune, checkpoints
+  bool training = false;  // recognised by its words: train, finetune, checkpoints
 };
 
 struct Definition {
@@ -52,11 +51,11 @@ struct Definition {
   const shell::Statement* statement;
   bool exported = false;
   bool in_step = false;
-  bool prefix = false;  // A=1 before a command: for it alone
+  bool prefix = false;  // A=1 before a command: set for this command alone
 };
 
-// Passes over programs that start another one (env, exec, timeout, numactl...) and their options: the place of the
-// other's name, or words.size().
+// Skips programs that start another program (env, exec, timeout, numactl...) and their options. Returns the position
+// of the other program's name, or words.size().
 size_t skip_wrappers(const std::vector<shell::Word>& words, size_t at);
 
 class Job {
@@ -70,13 +69,13 @@ class Job {
   const shell::Script& script() const { return script_; }
   const SbatchLines& sbatch() const { return sbatch_; }
   const Options& options() const { return sbatch_.options; }
-  // It has #SBATCH lines: its body is the batch shell, which runs once on the first node.
+  // Whether the script has #SBATCH lines. Its body is then the batch shell, which runs once on the first node.
   bool is_batch() const { return sbatch_.any(); }
 
   const std::vector<Command>& commands() const { return commands_; }
   const std::vector<Launch>& launches() const { return launches_; }
   const std::vector<Definition>& definitions() const { return definitions_; }
-  // Names that get a value in another way: loops, read, mapfile, getopts, arithmetic.
+  // Names that get a value without an assignment: loops, read, mapfile, getopts, arithmetic.
   const std::set<std::string>& other_names() const { return other_names_; }
   // Names that the script expects from outside: ${NAME:-x}, ${NAME:?}, [ -z "$NAME" ].
   const std::set<std::string>& guarded_names() const { return guarded_names_; }
@@ -88,14 +87,14 @@ class Job {
   bool runs_itself() const { return runs_itself_; }
   // The names of functions, with the place of each definition.
   const std::map<std::string, const shell::Statement*>& functions() const { return functions_; }
-  // Whether it sources a file or evaluates text, so that names may come from there.
+  // Statements that source a file or evaluate text. Names may come from there.
   const std::vector<const shell::Statement*>& not_followed() const { return not_followed_; }
 
-  // A word's value, if the script itself determines all of it; else nullopt.
+  // Returns a word's value, if the script alone determines all of it; else nullopt.
   std::optional<std::string> value(const shell::Word& word, int depth = 0) const;
-  // The known beginning of a word's value: "/fsx2/model" of "/fsx2/model${ID}/x" where ID is unknown.
+  // Returns the known beginning of a word's value: "/fsx2/model" for "/fsx2/model${ID}/x" where ID is unknown.
   std::string known_prefix(const shell::Word& word) const;
-  // The value of a name that is assigned exactly once.
+  // Returns the definition of a name that is assigned exactly once, else null.
   const Definition* definition(std::string_view name) const;
 
   // --- requested resources; 0 when not requested
@@ -119,9 +118,9 @@ class Job {
 
   std::string file_, text_;
   shell::Script script_;
-  std::deque<shell::Script> nested_;  // of bash -c '...'; a deque keeps pointers into it good
+  std::deque<shell::Script> nested_;  // texts of bash -c '...'; a deque, so pointers to them stay valid
   SbatchLines sbatch_;
-  bool is_shell_ = true;  // its interpreter reads shell; otherwise only the #SBATCH lines are checked
+  bool is_shell_ = true;  // the interpreter is a shell; else only #SBATCH lines are checked
   std::vector<Command> commands_;
   std::vector<Launch> launches_;
   std::vector<Definition> definitions_;

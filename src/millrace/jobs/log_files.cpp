@@ -177,7 +177,8 @@ std::string why_no_file(const LogPattern& pattern, const slurm::JobDetails* job)
     return fmt::format("the job waits ({}), and Slurm makes the file when it starts", job->reason);
   }
   const std::string folder = fs::path(pattern.glob).parent_path().string();
-  if (folder.find('*') == std::string::npos && !fs::exists(folder)) {
+  std::error_code unknown;
+  if (folder.find('*') == std::string::npos && !fs::exists(folder, unknown)) {
     return fmt::format(
         "there is no folder {}, so Slurm cannot make the file and the job fails (exit 0:53); mkdir -p it "
         "before you submit",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where the output of a job goes: the patterns of sbatch and srun, and the files that match them. Thread-safe.
+// Finds the output files of a job: the patterns of sbatch and srun, and the files that match them. Thread-safe.
 
 #include <optional>
 #include <string>
@@ -16,38 +16,40 @@ namespace millrace::jobs {
 // Values for the letters of a pattern. An empty text is unknown and matches anything.
 struct LogNames {
   std::string number;    // %j
-  std::string array;     // %A; of a single job its number
-  std::string task;      // %a; of a single job 4294967294
+  std::string array;     // %A; for a single job its number
+  std::string task;      // %a; for a single job 4294967294
   std::string name;      // %x
   std::string user;      // %u
   std::string restarts;  // %r
-  bool step = false;     // of srun: %t, %n and %s differ by rank, node and step
+  bool step = false;     // a pattern of srun: %t, %n and %s differ by rank, node and step
 };
 
-// A pattern as Slurm expands it ("filename pattern" of sbatch(1)), as a pattern for glob(3): what is unknown becomes *,
-// and %N too. %3j pads numbers. A backslash in the pattern switches all letters off.
+// Converts a pattern of Slurm ("filename pattern" of sbatch(1)) to a pattern for glob(3). Unknown letters, and %N,
+// become *. %3j pads numbers. A backslash in the pattern disables all letters.
 std::string log_glob(std::string_view pattern, const LogNames& names);
 
-// One stream of a job, of all its restarts.
+// One stream of a job, including all its restarts.
 struct LogPattern {
-  std::string label;  // "12_3", "12 srun"; before each line where there are several
+  std::string label;  // "12_3", "12 srun"; printed before each line if there are several streams
   std::string glob;   // absolute
 };
 
-// --output and --error of the script's srun steps, absolute, as far as the script's text tells them.
+// Returns --output and --error of the script's srun steps as absolute patterns, as far as the script's text tells
+// them.
 std::vector<std::string> step_patterns(std::string_view script_text, const std::string& work_dir);
 
-// The streams of a job as Slurm describes it. `run`: of the ledger, whose patterns are complete; may be null.
+// Returns the streams of a job as Slurm describes it. `run`: its run in the ledger, whose patterns are complete; may
+// be null.
 std::vector<LogPattern> log_patterns(const slurm::JobDetails& job, const RunRecord* run,
                                      const std::vector<std::string>& steps);
-// Log patterns of a run that Slurm has forgotten. `task`: one element of its array; "" for all.
+// Returns the log patterns of a run that Slurm has forgotten. `task`: one element of its array; "" for all.
 std::vector<LogPattern> log_patterns(const RunRecord& run, const std::string& task,
                                      const std::vector<std::string>& steps);
 
-// The files that there are, sorted.
+// Returns the existing files that match, sorted.
 std::vector<std::string> matching_files(const std::string& glob);
 
-// Why a stream has no file yet: the job waits, its folder is missing, or it cannot be seen from here.
+// Explains why a stream has no file yet: the job waits, its folder is missing, or it cannot be seen from here.
 std::string why_no_file(const LogPattern& pattern, const slurm::JobDetails* job);
 
 }  // namespace millrace::jobs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads what a growing log file gets, line by line. For one thread.
+// Reads new lines of a growing log file. For one thread.
 
 #include <sys/types.h>
 
@@ -19,11 +19,11 @@ class LogTail {
   const std::string& path() const { return path_; }
 
   struct News {
-    std::string text;          // whole lines; with `to_the_end` also the rest
+    std::string text;          // whole lines; with `to_the_end` also an unfinished last line
     bool began_again = false;  // the file was emptied or replaced, as a requeue without --open-mode=append does
-    bool more = false;         // call again: at most 1 MiB comes at once
+    bool more = false;         // true: call again, because one call returns at most 1 MiB
   };
-  // The lines added since the last call. Nothing new where the file is missing. Errors: those of open and read.
+  // Returns the lines added since the last call; none if the file is missing. Errors: those of open and read.
   [[nodiscard]] Result<News> read(bool to_the_end);
 
  private:
@@ -32,7 +32,7 @@ class LogTail {
   ino_t inode_ = 0;
 };
 
-// `text` with a label before each line: "[12_3] epoch 1". Lines end in a newline afterwards.
+// Puts a label before each line of `text`: "[12_3] epoch 1". Each line then ends in a newline.
 std::string with_label(const std::string& text, const std::string& label);
 
 }  // namespace millrace::jobs

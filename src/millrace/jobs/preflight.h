@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What would go wrong with a job, before it is queued: the script is held against the cluster as it is now, the file
-// systems, the data and the Hub. Rules JC01 to JC14. Functions are thread-safe.
+// Checks a job before it is queued. Compares the script with the cluster as it is now, the file systems, the data and
+// the Hub. Rules JC01 to JC14. Functions are thread-safe.
 
 #include <cstdint>
 #include <span>
@@ -19,18 +19,18 @@ namespace millrace::jobs {
 
 struct CheckRequest {
   std::string script;                    // a path
-  std::vector<std::string> arguments;    // of the script
-  std::vector<std::string> options;      // of sbatch: "--partition=gpu"
-  std::vector<std::string> data;         // URLs beside those that the script names
-  std::vector<std::string> checkpoints;  // folders or URLs beside those that the script names
-  int64_t checkpoint_bytes = 0;          // 0: the largest checkpoint that is there, else by the planner
-  double parameters = 0;                 // of the model, for the planner; 0: as the script tells
-  int64_t keep_last = 0;                 // checkpoints that stay; 0: what the script says, else 2
-  bool deep = false;                     // read the data whole
-  bool probe = false;                    // look at paths on one node of the partition, by srun
+  std::vector<std::string> arguments;    // arguments of the script
+  std::vector<std::string> options;      // options of sbatch: "--partition=gpu"
+  std::vector<std::string> data;         // URLs in addition to those in the script
+  std::vector<std::string> checkpoints;  // folders or URLs in addition to those in the script
+  int64_t checkpoint_bytes = 0;          // 0: size of the largest existing checkpoint, else by the planner
+  double parameters = 0;                 // parameters of the model, for the planner; 0: taken from the script
+  int64_t keep_last = 0;                 // checkpoints to keep; 0: taken from the script, else 2
+  bool deep = false;                     // reads all of the data
+  bool probe = false;                    // checks paths on one node of the partition, by srun
 };
 
-// A question that found no problem, or that nobody here can answer.
+// A check that found no problem, or that cannot be answered here.
 struct CheckAnswer {
   std::string subject;  // "log", "partition", "accounts", "gpus", "nodes", "checkpoints", "mounts", "probe", "data",
                         // "login", "image", "environment", "start"
@@ -41,16 +41,16 @@ struct CheckAnswer {
 struct CheckReport {
   std::vector<Finding> findings;
   std::vector<CheckAnswer> answers;
-  std::vector<DataRecord> data;  // of what the job reads
+  std::vector<DataRecord> data;  // data that the job reads
 };
 
-// Asks Slurm (scontrol, squeue, sacctmgr, sbatch --test-only), and reads file systems, buckets and the Hub. What is
-// wrong with the job is a finding, and no error. Errors: as of read_script; cancelled.
+// Asks Slurm (scontrol, squeue, sacctmgr, sbatch --test-only), and reads file systems, buckets and the Hub. Problems
+// of the job are findings, not errors. Errors: those of read_script; cancelled.
 [[nodiscard]] Result<CheckReport> check_job(const CheckRequest& request, const slurm::AskOptions& options);
 
-// JC01 to JC14.
+// The rules JC01 to JC14.
 std::span<const Rule> check_rules();
-// All rules that check_job() may find: JC, EN and those about ignoring.
+// The rules that check_job() may report: JC, EN and the rules about ignoring.
 std::span<const Rule> all_check_rules();
 
 // --- room for checkpoints, a pure function
@@ -62,15 +62,15 @@ struct CheckpointRoom {
   std::string files_limit;
 };
 struct CheckpointNeed {
-  int64_t bytes = 0;      // of one
-  int64_t files = 0;      // of one
-  int64_t keep_last = 2;  // and one more while it is written
-  int64_t there = 0;      // checkpoints that lie there already and will make room
+  int64_t bytes = 0;      // size of one checkpoint
+  int64_t files = 0;      // files of one checkpoint
+  int64_t keep_last = 2;  // checkpoints to keep; one more exists while it is written
+  int64_t there = 0;      // existing checkpoints that will be removed to make room
 };
-// The parameters that a model's name tells: 8e9 of "meta-llama/Llama-3.1-8B"; 0 where it does not.
+// Returns the number of parameters in a model's name: 8e9 for "meta-llama/Llama-3.1-8B"; 0 if the name has none.
 double parameters_in_name(std::string_view name);
 
-// Empty where they fit, else what is missing.
+// Describes the missing room; empty if the checkpoints fit.
 std::string missing_room(const CheckpointRoom& room, const CheckpointNeed& need);
 
 }  // namespace millrace::jobs

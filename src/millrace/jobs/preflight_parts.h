@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Shared by the questions of `job check`. One function a question; private to this room.
+// Shares helpers between the checks of `job check`, one function each. Private to this room.
 
 #include <optional>
 #include <string>
@@ -12,16 +12,16 @@
 
 namespace millrace::jobs {
 
-// A word of the script or of its arguments whose value is known.
+// A word with a known value, from the script or its arguments.
 struct KnownWord {
   std::string text;
-  Place place;                       // {} of an argument
-  bool begins = false;               // the first of a command
-  bool in_container = false;         // of a command that runs in a container
+  Place place;                       // {} for an argument
+  bool begins = false;               // the first word of a command
+  bool in_container = false;         // its command runs in a container
   const Command* command = nullptr;  // null: an argument
 };
 
-// Shared by all questions.
+// State that all checks share.
 struct Preflight {
   const CheckRequest& request;
   const Job& job;
@@ -37,40 +37,44 @@ struct Preflight {
   void fine(std::string subject, std::string evidence);
   void unknown(std::string subject, std::string why);
 
-  // The place of an option, or the job's first line.
+  // Returns the place of an option, or the job's first line.
   Place place_of(std::string_view option) const;
-  // The value that holds: of the command line, else of the variable that sbatch reads, else of the script.
+  // Returns the value in effect: from the command line, else from the variable that sbatch reads, else from the
+  // script.
   std::string held(std::string_view option, const char* variable) const;
-  std::vector<std::string> partitions() const;  // those that it asks for, else the default one
+  std::vector<std::string> partitions() const;  // the requested ones, else the default one
 };
 
 struct NamedValue {
   std::string text;
   Place place;
-  const Command* command = nullptr;  // null: of an argument or of the request
+  const Command* command = nullptr;  // null: from an argument or the request
   bool in_container = false;
 };
-// The values behind options of these names ("--data X Y", "--data=X"), in the script and its arguments.
+// Returns the values of options with these names ("--data X Y", "--data=X"), in the script and its arguments.
 std::vector<NamedValue> values_of(const std::vector<KnownWord>& words, std::span<const std::string_view> names);
 
-// What the planner says of a checkpoint to go on from (`plan checkpoint`). nullopt: the model is not known.
+// The planner's estimate of a checkpoint that a run can resume from (`plan checkpoint`). planned_checkpoint() returns
+// nullopt if the model is unknown.
 struct PlannedCheckpoint {
   int64_t bytes = 0;
-  bool given = false;  // the user gave the parameters; else the script tells the model, and may train a part of it
-  std::string basis;   // in words
+  bool given = false;  // the user gave the parameters; false: the script names the model, and may train only a part
+  std::string basis;   // the basis of the estimate, in words
 };
 std::optional<PlannedCheckpoint> planned_checkpoint(const Preflight& check);
 
-// Folders or URLs of checkpoints that the script or the request names. One in a container has its path there.
+// Returns the folders or URLs of checkpoints that the script or the request names. In a container, the path is the one
+// inside it.
 std::vector<NamedValue> checkpoint_places(const Preflight& check);
-// `path` below the job's folder, or as it is where it is a URL.
+// Returns `path` below the job's folder; a URL stays as it is.
 std::string below_work_dir(const Preflight& check, const std::string& path);
-// Where this machine has what a value names: in a container, behind the mount. nullopt: no mount shows it. A URL stays.
+// Returns the path on this machine of the file that a value names; in a container, the mounts are followed. nullopt:
+// no mount shows the file. A URL stays as it is.
 std::optional<std::string> host_path(const Preflight& check, const NamedValue& value);
 
-// A command that may make what a value names before it is read there: in words; empty when there is none.
+// Describes a command that may create the file of a value before it is read; empty when there is none.
 std::string made_before(const Preflight& check, const NamedValue& value, const std::string& path);
-// The parts of one value of a data option: "a,b", "a::b", a weight without its path.
+// Splits one value of a data option into its parts: "a,b", "a::b", a weight without its path.
 std::vector<NamedValue> data_parts(const Preflight& check, const NamedValue& value);
 
 void check_log_folder(Preflight& check);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Comments in a script that silence a rule (lint/findings.h): one above a command is for all lines of that command.
+// Applies comments in a script that suppress a rule (lint/findings.h). A comment above a command applies to all lines
+// of that command.
 
 #include <span>
 #include <vector>
@@ -11,7 +12,7 @@
 
 namespace millrace::jobs {
 
-// All rules that a script may name in a comment: those of job lint, env lint and job check.
+// All rules that a comment in a script may name: those of job lint, env lint and job check.
 std::span<const Rule> rules_of_scripts();
 
 void apply_job_suppressions(const Job& job, std::span<const Rule> known, std::vector<Finding>& findings);

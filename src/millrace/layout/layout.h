@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Directory trees on the shared and local file systems of a cluster, from one declaration: mounts to wait for, folders
-// with owner and mode, stripes on Lustre, and how long files of a class stay. docs/layout.md has the keys. All work
-// below a mount goes through open directories and never follows a link. Thread-safe; two processes may apply the same
-// declaration at once.
+// Creates and checks directory trees on the shared and local file systems of a cluster from one declaration: mounts to
+// wait for, folders with owner and mode, stripes on Lustre, and how long files of a class stay. docs/layout.md lists
+// the keys. All work below a mount goes through open directories and never follows a link. Thread-safe; two processes
+// may apply the same declaration at once.
 
 #include <chrono>
 #include <cstdint>
@@ -21,13 +21,13 @@ namespace millrace::layout {
 
 struct Mount {
   std::string path;
-  bool mountpoint = true;  // false: a plain directory that is there
+  bool mountpoint = true;  // false: an existing plain directory
   std::chrono::seconds wait{300};
 };
 
 struct Stripe {
   int64_t count = 1;       // -1: all targets
-  int64_t size_bytes = 0;  // 0: as the file system has it
+  int64_t size_bytes = 0;  // 0: the file system's default
 };
 
 // The policy of a class of data.
@@ -40,7 +40,7 @@ struct Policy {
 
 struct Directory {
   std::string path;
-  size_t mount = 0;  // of Layout::mounts
+  size_t mount = 0;  // index in Layout::mounts
   std::optional<size_t> policy;
   uint32_t mode = 0775;
   std::string owner, group;  // names or numbers; empty: no change
@@ -49,11 +49,11 @@ struct Directory {
 struct Layout {
   std::vector<Mount> mounts;
   std::vector<Policy> policies;
-  std::vector<Directory> directories;  // by path, each once
+  std::vector<Directory> directories;  // sorted by path, each once
 };
 
-// Errors: invalid_argument with the place, for text that is no YAML, unknown keys, values out of range, a mount at "/",
-// a directory in no mount, and paths with "..".
+// Parses a declaration. Errors: invalid_argument with the place (no YAML, an unknown key, a value out of range, a
+// mount at "/", a directory in no mount, a path with "..").
 [[nodiscard]] Result<Layout> parse_layout(std::string_view text, std::string_view file);
 
 struct MountState {
@@ -67,10 +67,10 @@ struct DirectoryState {
   bool exists = false;
   uint32_t mode = 0;
   std::string owner, group;
-  std::string stripe;                    // from lfs; empty: no Lustre, or no lfs
+  std::string stripe;                    // as lfs prints it; empty: no Lustre, or no lfs
   std::vector<std::string> differences;  // "mode 755, declared 775", "missing", "not mounted"
-  std::vector<std::string> mended;       // by apply: corrected differences
-  bool created = false;                  // by apply
+  std::vector<std::string> mended;       // differences that apply_layout() corrected
+  bool created = false;                  // apply_layout() created it
 };
 
 struct Report {
@@ -78,14 +78,14 @@ struct Report {
   std::vector<DirectoryState> directories;
 };
 
-// Compares without changes. Errors: those of reading directories. A missing mount or directory is a state, not an
-// error.
+// Compares the directories with the declaration and changes nothing. Errors: those of reading directories. A missing
+// mount or directory is a state, not an error.
 [[nodiscard]] Result<Report> show_layout(const Layout& layout);
 
-// Waits for the mounts, then makes missing directories and corrects different ones. Leaves correct directories and the
-// content of declared directories alone. Calls `waiting` for mounts that are not there yet. Errors: timeout (a mount
-// that did not come), invalid_argument (no such user or group), permission_denied, already_exists (a file or link is in
-// the way), cancelled.
+// Waits for the mounts, then creates missing directories and corrects different ones. Leaves correct directories and
+// the content of declared directories alone. Calls `waiting` for mounts that are not ready yet. Errors: timeout (a
+// mount that did not become ready), invalid_argument (no such user or group), permission_denied, already_exists (a
+// file or link is in the way), cancelled.
 [[nodiscard]] Result<Report> apply_layout(const Layout& layout, std::stop_token stop = {},
                                           const std::function<void(const std::string& mount)>& waiting = {});
 
@@ -101,7 +101,7 @@ struct CleanOptions {
 };
 struct CleanReport {
   int64_t files = 0, directories = 0, bytes = 0;
-  int64_t kept = 0;          // younger ones
+  int64_t kept = 0;          // younger files
   int64_t other_mounts = 0;  // directories that were not entered because another file system is mounted there
   int64_t failed = 0;
   std::optional<Error> first_failure;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The checks, a function for those that look at the same thing. Each takes what was read and puts what it finds into
-// the report; none reads what it is not given, but for those with a Status. Private to this room.
+// The checks. One function makes the checks that look at the same files. Each function takes data that was read before
+// and adds its findings to the report. Only functions that return a Status read files. Private to this room.
 
 #include <cstdint>
 #include <functional>
@@ -26,32 +26,32 @@ struct Checking {
   const ValidateOptions& options;
   Report& report;
   Executor& executor;
-  std::vector<std::string> pointers;         // paths that hold a Git LFS pointer, sorted; opened by no other check
+  std::vector<std::string> pointers;         // paths of Git LFS pointers, sorted; no other check opens them
   std::vector<std::string_view> task_texts;  // by task_index
 
   bool is_pointer(std::string_view path) const;
 };
 
-// LR001 to LR030 as far as info.json alone tells.
+// Checks LR001 to LR030, as far as info.json alone is enough.
 void check_info(const Info& info, Report& report);
 
-// LR002, LR003, LR004, LR011 to LR017, LR020, LR032, LR034, LR041 (files), LR061.
+// Checks LR002, LR003, LR004, LR011 to LR017, LR020, LR032, LR034, LR041 (files), LR061.
 void check_episodes(const Checking& checking);
 
-// The footers of all data files, and their rows where ValidateOptions::rows asks for them: LR007, LR011, LR018, LR021,
-// LR023 to LR027, LR033, LR035, LR037 to LR039, LR058, LR062, LR070, LR074, LR075 (data), LR076.
+// Checks the footers of all data files, and their rows if ValidateOptions::rows asks for them: LR007, LR011, LR018,
+// LR021, LR023 to LR027, LR033, LR035, LR037 to LR039, LR058, LR062, LR070, LR074, LR075 (data), LR076.
 [[nodiscard]] Status check_data_files(const Checking& checking);
 
-// The boxes of all videos: LR008, LR031, LR038, LR040, LR042 to LR054, LR075 (videos), LR077.
+// Checks the boxes of all videos: LR008, LR031, LR038, LR040, LR042 to LR054, LR075 (videos), LR077.
 struct VideoCounts {
   int64_t read = 0, decoded = 0;
 };
 [[nodiscard]] Status check_videos(const Checking& checking, VideoCounts& counts);
 
-// LR055 to LR060.
+// Checks LR055 to LR060.
 void check_stats(const Checking& checking);
 
-// LR063 to LR070, but for what needs rows.
+// Checks LR063 to LR070, except for the checks that need rows.
 [[nodiscard]] Status check_groot(const Checking& checking);
 
 // A group of modality.json: the numbers [start, end) of a column.
@@ -60,14 +60,14 @@ struct Group {
   int64_t start = 0, end = 0;
   std::string rotation;  // "quaternion", ...; empty: none
 };
-// Those that are well formed. Empty without the file.
+// Reads the well-formed groups of modality.json. Returns none if there is no such file.
 std::vector<Group> read_groups(const Tree& tree);
 
-// The texts of Dataset::tasks by their number, which they keep alive.
+// Returns the texts of Dataset::tasks by task number. REQUIRES: `dataset` outlives the result.
 std::vector<std::string_view> texts_by_index(const Dataset& dataset);
 
-// Runs `work(i)` for i in [0, count) on the executor, at most until one fails or the stop token is set; the first
-// error.
+// Runs `work(i)` for each i in [0, count) on the executor. Stops early when one fails or the stop token is set.
+// Returns the first error.
 [[nodiscard]] Status for_all(const Checking& checking, int64_t count, const std::function<Status(int64_t)>& work);
 
 }  // namespace millrace::lerobot

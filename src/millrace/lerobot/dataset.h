@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A robot dataset as its metadata describe it: LeRobot's v2.0, v2.1 and v3.0, and GR00T's flavour of v2.x. Values;
-// read by read_dataset (validate.h) without an eye on data or videos.
+// A robot dataset as its metadata describe it: LeRobot's v2.0, v2.1 and v3.0, and GR00T's flavour of v2.x. Plain
+// values. read_dataset (validate.h) reads them without looking at data or videos.
 
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@
 namespace millrace::lerobot {
 
 enum class Version { kUnknown, kV20, kV21, kV30 };
-// "v2.1", as codebase_version says it; "unknown" of kUnknown.
+// Returns "v2.1", as in codebase_version; "unknown" for kUnknown.
 std::string_view version_text(Version version);
 // Parses "v2.1" or "2.1".
 Version parse_version(std::string_view text);
@@ -30,13 +30,13 @@ inline bool is_v2(Version version) {
 struct Feature {
   std::string name;
   std::string dtype;
-  std::vector<int64_t> shape;      // as declared; of pictures height, width, channels by convention
+  std::vector<int64_t> shape;      // as declared; for pictures by convention height, width, channels
   bool has_names = false;          // names is neither null nor missing
-  std::vector<std::string> names;  // flattened; empty where they are nested in a way that is not understood
+  std::vector<std::string> names;  // flattened; empty if their nesting is not understood
 
   // Facts of a camera from `info` or `video_info`. Empty: not stated.
   struct Video {
-    std::string key;  // "info", "video_info" or empty: there is none
+    std::string key;  // "info" or "video_info"; empty: neither is there
     std::optional<double> fps;
     std::optional<std::string> codec, pixel_format;
     std::optional<int64_t> height, width;
@@ -47,15 +47,15 @@ struct Feature {
 
   bool is_video() const { return dtype == "video"; }
   bool is_picture() const { return dtype == "video" || dtype == "image"; }
-  // Has numbers in a column: no picture, no text, no language.
+  // Whether its column holds numbers: it is no picture, text or language.
   bool is_numeric() const { return !is_picture() && dtype != "string" && dtype != "language"; }
   bool is_float() const { return dtype.starts_with("float"); }
-  // timestamp, frame_index, episode_index, index, task_index
+  // Whether it is one of timestamp, frame_index, episode_index, index, task_index.
   bool is_bookkeeping() const;
-  // action..., observation.state...: what policies learn from.
+  // Whether policies learn from it: action..., observation.state...
   bool is_learned() const;
-  int64_t size() const;  // of the vector; 1 for a scalar
-  // Height and width as `names` and the shape say; nothing where that cannot be decided.
+  int64_t size() const;  // length of the vector; 1 for a scalar
+  // Returns height and width as `names` and the shape say; nothing if that cannot be decided.
   std::optional<std::pair<int64_t, int64_t>> picture_size() const;
 };
 
@@ -71,24 +71,24 @@ struct Info {
   std::vector<Feature> features;
 
   const Feature* find(std::string_view name) const;
-  std::vector<const Feature*> cameras() const;  // those with dtype video
+  std::vector<const Feature*> cameras() const;  // features with dtype video
   double frame_rate() const { return fps && *fps > 0 ? *fps : 0; }
 };
 
-// Where a camera's frames of an episode lie: v3.0 only.
+// The place of a camera's frames of an episode: v3.0 only.
 struct VideoSpan {
   int64_t chunk = 0, file = 0;
-  double from_s = 0, to_s = 0;  // in the file
+  double from_s = 0, to_s = 0;  // times in the file
 };
 
 struct Episode {
-  int64_t index = -1;  // as its line or row says
+  int64_t index = -1;  // as in its line or row
   int64_t length = 0;
   std::vector<std::string> tasks;
-  Place place;  // of its line or row
+  Place place;  // its line or row
   // v3.0 only:
   int64_t data_chunk = 0, data_file = 0, from_row = 0, to_row = 0;
-  std::vector<VideoSpan> videos;  // one a camera, in the order of Info::cameras(); empty where columns are missing
+  std::vector<VideoSpan> videos;  // one per camera, in the order of Info::cameras(); empty if columns are missing
 };
 
 struct Task {
@@ -97,7 +97,8 @@ struct Task {
   Place place;
 };
 
-// Statistics of a feature, over the dataset or over an episode. Flattened; empty: not there. NaN stays NaN.
+// Statistics of a feature, over the dataset or over an episode, flattened. An empty list: the statistic is not there.
+// NaN stays NaN.
 struct FeatureStats {
   std::map<std::string, std::vector<double>, std::less<>> values;  // "mean", "std", "min", "max", "count", "q01", ...
   std::map<std::string, std::vector<int64_t>, std::less<>> shapes;
@@ -106,7 +107,7 @@ struct FeatureStats {
 };
 using StatsByFeature = std::map<std::string, FeatureStats, std::less<>>;
 
-// The statistics of a feature of each episode that has them: [episodes, dim], float32.
+// The statistics of one feature in each episode that has them: [episodes, dim], float32.
 struct EpisodeStats {
   int64_t dim = 0;
   std::vector<float> mean, std, min, max;
@@ -119,20 +120,21 @@ struct Dataset {
   std::vector<Task> tasks;
   std::string tasks_file;
   std::optional<StatsByFeature> stats;                          // meta/stats.json
-  std::map<std::string, EpisodeStats, std::less<>> by_episode;  // of learned features: v2.1, v3.0
+  std::map<std::string, EpisodeStats, std::less<>> by_episode;  // learned features only: v2.1, v3.0
   std::map<std::string, int64_t, std::less<>> counted;          // the sum of `count` over the episodes
   int64_t episodes_with_stats = 0;
 
   int64_t frames() const;  // the sum of the lengths
-  // Below the root. Nothing where a template is missing or wrong. `chunk` and `file` of v3.0 are the episode's own.
+  // Returns the path below the root; nothing if a template is missing or wrong. For v3.0, `chunk` and `file` are those
+  // of the episode.
   std::optional<std::string> data_file(const Episode& episode) const;
   std::optional<std::string> video_file(const Episode& episode, size_t camera, std::string_view key) const;
 };
 
-// The template that LeRobot writes for a version.
+// Returns the template that LeRobot writes for a version.
 std::string_view usual_template(Version version, bool is_video);
-// What a template of `info` says of an episode's file; nothing where it is missing or wrong. `span` and `camera` are
-// for videos.
+// Returns the path of an episode's file by the template in `info`; nothing if the template is missing or wrong. `span`
+// and `camera` are for videos.
 std::optional<std::string> template_path(const Info& info, const Episode& episode, const VideoSpan* span,
                                          std::string_view camera, bool is_video);
 

@@ -15,7 +15,7 @@
 
 namespace millrace::lerobot {
 
-enum class DemoVersion { kV21, kV30, kGroot };  // kGroot: v2.1 with what GR00T wants besides
+enum class DemoVersion { kV21, kV30, kGroot };  // kGroot: v2.1 with the extra files that GR00T wants
 
 struct DemoOptions {
   std::string url;  // a folder without a dataset in it
@@ -29,14 +29,14 @@ struct DemoOptions {
 
 struct DemoReport {
   int64_t episodes = 0;
-  int64_t frames = 0;  // of each camera
+  int64_t frames = 0;  // frames per camera
   int64_t videos = 0;  // files
-  int64_t bytes = 0;   // of all files
+  int64_t bytes = 0;   // bytes of all files
 };
 
-// Writes meta/info.json last: without it no tool takes the folder for a dataset.
-// Errors: invalid_argument, already_exists (the folder is not empty), unsupported (FFmpeg, its encoder or pyarrow is
-// missing, naming what to install), cancelled, those of the storage.
+// Writes meta/info.json last, because tools recognise a dataset by that file. Errors: invalid_argument, already_exists
+// (the folder is not empty), unsupported (FFmpeg, its encoder or pyarrow is missing, naming what to install),
+// cancelled, those of the storage.
 [[nodiscard]] Result<DemoReport> write_demo(const DemoOptions& options, const std::stop_token& stop,
                                             Progress* progress = nullptr);
 

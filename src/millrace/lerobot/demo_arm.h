@@ -22,18 +22,18 @@ using DemoPose = std::array<int32_t, kDemoJoints>;
 
 struct DemoEpisode {
   int64_t task = 0;
-  std::vector<DemoPose> states;   // of each frame: where the arm is
-  std::vector<DemoPose> actions;  // the commanded pose of each frame
+  std::vector<DemoPose> states;   // the arm's pose in each frame
+  std::vector<DemoPose> actions;  // the commanded pose in each frame
   int32_t block_x = 0, block_y = 0;
 };
 
-// Between one and a half and two and a half seconds at this many frames a second.
+// Makes an episode of one and a half to two and a half seconds at this frame rate.
 DemoEpisode demo_episode(uint64_t seed, int64_t episode, int64_t frames_per_second);
 
-// RGB [kDemoHeight, kDemoWidth, 3]. REQUIRES: camera < kDemoCameras.size().
+// Draws a frame as RGB [kDemoHeight, kDemoWidth, 3]. REQUIRES: camera < kDemoCameras.size().
 std::vector<uint8_t> demo_picture(const DemoEpisode& episode, int64_t frame, int64_t camera);
 
-// As datasets store it: radians, the gripper from 0 to 1.
+// Converts a pose to the units of datasets: radians, the gripper from 0 to 1.
 std::array<float, kDemoJoints> demo_values(const DemoPose& pose);
 
 }  // namespace millrace::lerobot

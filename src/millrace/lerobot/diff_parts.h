@@ -18,7 +18,7 @@ struct DiffSides {
   const Source& a;
   const Source& b;
   const DiffOptions& options;
-  std::vector<std::pair<size_t, size_t>> episodes;  // places in both
+  std::vector<std::pair<size_t, size_t>> episodes;  // positions in `a` and `b`
 
   int64_t length(size_t i) const {
     return std::min(a.episode(episodes[i].first).length, b.episode(episodes[i].second).length);
@@ -31,10 +31,10 @@ struct DiffSides {
 // Fills `cameras`.
 [[nodiscard]] Status diff_frames(const DiffSides& sides, DatasetDiff& diff);
 
-// Two pictures of RGB or RGBA: the largest difference of their bytes. Nothing: they have other sizes.
+// Returns the largest difference between the bytes of two RGB or RGBA pictures; nothing if their sizes differ.
 std::optional<int64_t> largest_difference(std::span<const std::byte> a, std::span<const std::byte> b);
 
-// Keeps the first of places.
+// Keeps the smaller of two positions.
 inline void keep_first(int64_t episode, int64_t row, int64_t& first_episode, int64_t& first_row) {
   if (first_episode < 0 || std::pair(episode, row) < std::pair(first_episode, first_row)) {
     first_episode = episode;

@@ -14,28 +14,28 @@
 
 namespace millrace::lerobot {
 
-// The episodes [first, last], both in it, as written.
+// The episodes from `first` to `last`, both included.
 struct EpisodeRange {
   int64_t first = 0, last = 0;
 };
 
-// "12", "0-9" or several of these between commas. Errors: invalid_argument.
+// Parses "12", "0-9" or several of these between commas. Errors: invalid_argument.
 [[nodiscard]] Result<std::vector<EpisodeRange>> parse_episode_list(std::string_view text);
 
-// The episodes of the ranges in ascending order. Errors: invalid_argument (an episode twice, or none of the `count`
-// that there are: the message names it).
+// Returns the episodes of the ranges in ascending order. Errors: invalid_argument (an episode occurs twice, or is not
+// below `count`: the message names it).
 [[nodiscard]] Result<std::vector<size_t>> episodes_in(const std::vector<EpisodeRange>& ranges, size_t count);
 
 // A name and a list, or a name and a fraction: "train=0-79", "train=0.8".
 using NamedText = std::pair<std::string, std::string>;
-// A name for a folder below the target: not empty, without '/', and it does not begin with a dot.
+// Whether `name` can name a folder below the target: it is not empty, has no '/', and does not begin with a dot.
 bool is_part_name(std::string_view name);
-// Errors: invalid_argument (no '=', or no name for a folder).
+// Parses a NamedText. Errors: invalid_argument (no '=', or no name for a folder).
 [[nodiscard]] Result<NamedText> parse_named(std::string_view text);
 
-// Cuts `count` episodes by fractions, in their order: part i is [ends[i - 1], ends[i]). Rounds the ends, and not the
-// parts, so that no episode is lost. Errors: invalid_argument (a fraction not above 0, a sum above 1, a part without
-// episodes).
+// Cuts `count` episodes by fractions, in their order: part i is [ends[i - 1], ends[i]). Rounds the ends rather than
+// the sizes of the parts, so that no episode is lost. Errors: invalid_argument (a fraction not above 0, a sum above 1,
+// a part without episodes).
 [[nodiscard]] Result<std::vector<size_t>> ends_of_fractions(const std::vector<double>& fractions, size_t count);
 
 }  // namespace millrace::lerobot

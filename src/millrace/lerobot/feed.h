@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows of a robot dataset for training: numbers, decoded frames and task texts of windows around a row. A row is a
-// frame of an episode. Row numbers count the chosen episodes, one behind the other.
+// Reads rows of a robot dataset for training: numbers, decoded frames and task texts of windows around a row. A row is
+// a frame of an episode. Row numbers run through the chosen episodes, one after another.
 //
-// Which frame belongs to a row is integer arithmetic: frame k of an episode is frame k of its video, or of a joined
-// video of v3.0 frame round(from_timestamp * fps) + k. Stored timestamps decide nothing. A window that passes an end
-// of its episode repeats the edge row and says so in `<feature>_is_pad`, as LeRobot's.
+// Frames are found by integer arithmetic: row k of an episode is frame k of its video, or frame round(from_timestamp *
+// fps) + k of a joined v3.0 video. Stored timestamps are not used. A window that passes an end of its episode repeats
+// the edge row and marks it in `<feature>_is_pad`, as LeRobot does.
 //
 // Thread-safe. After a fork the child opens its own files and decoders.
 
@@ -30,25 +30,25 @@
 namespace millrace::lerobot {
 
 struct FeedOptions {
-  std::optional<std::vector<int64_t>> episodes;        // whose rows are there, in ascending order whatever this one is
-  std::optional<std::vector<std::string>> cameras;     // that are decoded, and features of pictures; nothing: all
-  std::map<std::string, std::vector<int64_t>> deltas;  // of a feature: the rows of its window, relative
-  // The same in seconds, as LeRobot's delta_timestamps; each within tolerance_s of a multiple of 1/fps.
+  std::optional<std::vector<int64_t>> episodes;        // the chosen ones; always used in ascending order
+  std::optional<std::vector<std::string>> cameras;     // cameras and picture features to decode; nothing: all
+  std::map<std::string, std::vector<int64_t>> deltas;  // relative rows of a feature's window
+  // Windows in seconds, as LeRobot's delta_timestamps. Each time lies within tolerance_s of a multiple of 1/fps.
   std::map<std::string, std::vector<double>> delta_seconds;
   double tolerance_s = 1e-4;
-  int64_t skip_first = 0, skip_last = 0;     // rows of each episode that have no number; windows see them
-  bool float_pictures = false;               // float32 in [0, 1] as LeRobot's, else uint8
-  bool float_table_pictures = false;         // the same of pictures inside of data files, which LeRobot always gives so
-  bool channels_last = false;                // [height, width, 3], else [3, height, width]
-  int64_t height = 0, width = 0;             // of all pictures, as images::resize makes them; 0, 0: as they are stored
-  images::Fit fit = images::Fit::kCrop;      // of those that are resized
-  std::string cache;                         // a folder for the cache of the node (NodeCache); empty: none
+  int64_t skip_first = 0, skip_last = 0;     // rows of each episode without a number; windows may reach them
+  bool float_pictures = false;               // float32 in [0, 1] as LeRobot's; false: uint8
+  bool float_table_pictures = false;         // the same for pictures in data files; LeRobot always gives floats
+  bool channels_last = false;                // [height, width, 3]; false: [3, height, width]
+  int64_t height = 0, width = 0;             // size of all pictures, made by images::resize; 0, 0: as stored
+  images::Fit fit = images::Fit::kCrop;      // for resized pictures
+  std::string cache;                         // folder of the node's cache (NodeCache); empty: no cache
   int64_t cache_bytes = 0;                   // as CacheOptions::cap_bytes
   int threads = 0;                           // 0: available_cpus(), at most 8
-  int64_t most_decoders = 32;                // open videos
-  int64_t decoder_bytes = int64_t{1} << 30;  // that their decoders hold, see Decoders; one may hold more
-  int64_t row_bytes = int64_t{1} << 30;      // of numbers of data files that are kept, and of pictures inside of them
-  int64_t index_bytes = int64_t{256} << 20;  // of indexes of videos that are kept
+  int64_t most_decoders = 32;                // most open videos
+  int64_t decoder_bytes = int64_t{1} << 30;  // most bytes of decoders, see Decoders; one may hold more
+  int64_t row_bytes = int64_t{1} << 30;      // most bytes of kept numbers, and of kept pictures in data files
+  int64_t index_bytes = int64_t{256} << 20;  // most bytes of kept video indexes
 };
 
 // One array of a batch: [batch, shape...].
@@ -56,17 +56,17 @@ struct FeedArray {
   enum class Type { kFloat32, kInt64, kBool, kUint8 };
   std::string name;
   Type type = Type::kFloat32;
-  std::vector<int64_t> shape;  // of one row
+  std::vector<int64_t> shape;  // shape of one row
   int64_t row_bytes = 0;
 };
 
 class Feed {
  public:
-  // Reads the lists of meta/ and the index of one video of each camera, no rows. Errors: as of Source::open;
-  // invalid_argument (an episode or feature that is not there, a time between frames), unsupported (depth, and pictures
-  // inside of data files that are neither gray, RGB nor RGBA of 8 bits); those of NodeCache::open. `stop` also ends
-  // waiting for other processes in read(), if there is a cache. With a cache the list of files is kept in it, and a
-  // later open takes it while meta/ stays as it was; should another file have been replaced, read() finds it out.
+  // Reads the lists of meta/ and the index of one video of each camera, but no rows. Errors: those of Source::open;
+  // invalid_argument (an episode or feature is missing, or a time lies between frames), unsupported (depth; pictures
+  // in data files that are neither gray, RGB nor RGBA of 8 bits), those of NodeCache::open. With a cache, `stop` also
+  // ends waiting for other processes in read(). The cache also keeps the list of files, and a later open() uses that
+  // list while meta/ is unchanged. If another file was replaced, read() detects it.
   [[nodiscard]] static Result<std::unique_ptr<Feed>> open(const Location& root, FeedOptions options,
                                                           const std::stop_token& stop = {});
 
@@ -74,69 +74,69 @@ class Feed {
   const FeedOptions& options() const { return options_; }
   int64_t rows() const { return begins_.back(); }
   std::span<const size_t> episodes() const { return episodes_; }
-  // The rows of these episodes that are skipped.
+  // The number of rows skipped in the chosen episodes.
   int64_t skipped_rows() const { return skipped_; }
-  // The first row of chosen episode i, or the number of all rows for i = number of chosen episodes. An episode that is
-  // shorter than its skipped part has no rows.
+  // Returns the number of the first row of chosen episode i. If i is the number of chosen episodes, returns the number
+  // of all rows. An episode that is shorter than its skipped part has no rows.
   int64_t first_row(size_t i) const { return begins_[i]; }
   int64_t rows_of(size_t i) const { return begins_[i + 1] - begins_[i]; }
 
-  // In LeRobot's order: cameras, columns as info.json has them, then padding marks.
+  // The arrays of a batch in LeRobot's order: cameras, columns as info.json has them, then padding marks.
   std::span<const FeedArray> arrays() const { return arrays_; }
-  // Columns of text, and behind them "task".
+  // The columns of text, then "task".
   std::span<const std::string> texts() const { return texts_; }
 
-  // Fills `arrays[i]`, of numbers.size() * arrays()[i].row_bytes bytes each, and `texts[i]`. Reads each data file once,
-  // sorts the frames by file and group of pictures, decodes each group once, on several threads.
-  // Errors: invalid_argument (no such row), corruption (naming file, episode and frame), cancelled, unavailable (a file
-  // was replaced since the files were listed for an earlier open), those of reading.
+  // Fills `arrays[i]`, which have numbers.size() * arrays()[i].row_bytes bytes each, and `texts[i]`. Reads each data
+  // file once. Sorts the frames by file and group of pictures, and decodes each group once, on several threads.
+  // Errors: invalid_argument (no such row), corruption (naming file, episode and frame), cancelled, unavailable (a
+  // file was replaced since an earlier open() listed the files), those of reading.
   [[nodiscard]] Status read(std::span<const int64_t> numbers, std::span<std::byte* const> arrays,
                             std::span<std::vector<std::string>> texts, const std::stop_token& stop = {}) const;
 
  private:
   struct Camera {
     std::string name;
-    size_t place = 0;                           // in info.cameras()
+    size_t place = 0;                           // position in info.cameras()
     std::vector<int64_t> deltas;                // {0} without a window
-    int64_t height = 0, width = 0;              // of its videos
-    int64_t given_height = 0, given_width = 0;  // of its pictures in a batch
+    int64_t height = 0, width = 0;              // size of its videos
+    int64_t given_height = 0, given_width = 0;  // size of its pictures in a batch
     size_t array = 0;
 
     bool is_resized() const { return given_height != height || given_width != width; }
   };
-  // Pictures inside of data files.
+  // Pictures inside data files.
   struct TableCamera {
     std::string name;
     std::vector<int64_t> deltas;  // {0} without a window
-    images::Picture first;        // of the first row, without its pixels: all have its size and channels
+    images::Picture first;        // the first row's, without pixels: all have its size and channels
     int64_t given_height = 0, given_width = 0;
     size_t array = 0;
   };
   struct BatchColumn {
     std::vector<int64_t> deltas;  // {0} without a window
-    size_t row_bytes = 0;         // of one row of the table
-    size_t array = 0;             // in arrays(); of text in texts()
+    size_t row_bytes = 0;         // bytes of one table row
+    size_t array = 0;             // position in arrays(), or in texts() for text
   };
   // State of one process, not shared with a forked child.
   struct Opened {
     RowStore rows;
     Decoders decoders;
     PictureStore pictures;
-    std::unique_ptr<FilesCheck> check;  // of a kept list of files; else null
+    std::unique_ptr<FilesCheck> check;  // checks a kept list of files; else null
   };
   // A frame of the feed.
   struct FrameLocation {
-    size_t episode = 0;  // in source().dataset.episodes
-    int64_t row = 0;     // of the episode
+    size_t episode = 0;  // position in source().dataset.episodes
+    int64_t row = 0;     // row of the episode
   };
   struct RowJob;
   struct FrameJob;
-  // Pictures of one data file for one thread, by row.
+  // Pictures of one data file, sorted by row, for one thread.
   struct PictureJob {
     struct Wanted {
-      int64_t row = 0;     // of the file
-      size_t camera = 0;   // in table_cameras_
-      size_t slot = 0;     // picture of the camera's array, of all rows
+      int64_t row = 0;     // row of the file
+      size_t camera = 0;   // position in table_cameras_
+      size_t slot = 0;     // position of the picture in the camera's array
       size_t episode = 0;  // for messages
     };
     std::string path;
@@ -175,7 +175,7 @@ class Feed {
   void mark_padding(std::span<const FrameLocation> locations, std::span<std::byte* const> arrays) const;
 
   FeedOptions options_;
-  std::unique_ptr<KeptFiles> kept_;  // where a cache is used
+  std::unique_ptr<KeptFiles> kept_;  // set if a cache is used
   std::unique_ptr<Source> source_;
   std::vector<size_t> episodes_;
   std::vector<int64_t> begins_;
@@ -183,7 +183,7 @@ class Feed {
   std::vector<Camera> cameras_;
   std::vector<TableCamera> table_cameras_;
   std::vector<StoredColumn> stored_;
-  std::vector<BatchColumn> columns_;  // of stored_
+  std::vector<BatchColumn> columns_;  // one per entry of stored_
   size_t episode_column_ = 0, task_column_ = 0;
   struct Padding {
     std::vector<int64_t> deltas;

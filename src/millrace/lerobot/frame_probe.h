@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the checks ask of a decoder of video (LR053). The room video/ implements it; without one nothing is decoded.
+// The video decoder that the checks use (LR053). The room video/ implements it. Without one, nothing is decoded.
 
 #include <cstdint>
 #include <span>
@@ -14,24 +14,24 @@
 namespace millrace::lerobot {
 
 struct FrameFacts {
-  double mean = 0, deviation = 0;  // of the luma, as 0 to 255
-  uint64_t hash = 0;               // of all planes
+  double mean = 0, deviation = 0;  // mean and deviation of the luma, in 0 to 255
+  uint64_t hash = 0;               // hash of all planes
 };
 
 // Thread-safe.
 class FrameProbe {
  public:
   virtual ~FrameProbe() = default;
-  // Decodes the frames with these numbers, which rise. Errors: corruption (one cannot be decoded), out_of_range,
-  // unsupported (the codec), those of read_at.
+  // Decodes the frames with these numbers, which must ascend. Errors: corruption (a frame cannot be decoded),
+  // out_of_range, unsupported (the codec), those of read_at.
   [[nodiscard]] virtual Result<std::vector<FrameFacts>> probe(const RandomReader& file,
                                                               std::span<const int64_t> frames) = 0;
 };
 
-// Which frames of `length` to look at: `count` of them, the first and the last among them, the others evenly between.
+// Chooses `count` of `length` frames: the first, the last, and others evenly between.
 std::vector<int64_t> frames_to_probe(int64_t length, int64_t count);
 
-// The fault of an episode's pictures; empty: none.
+// Describes the fault of an episode's pictures; empty: none.
 std::string judge_frames(std::span<const FrameFacts> facts);
 
 }  // namespace millrace::lerobot

@@ -12,8 +12,8 @@ namespace millrace::lerobot {
 
 inline constexpr std::string_view kInfoFile = "meta/info.json";
 
-// What can be taken of it; the rest goes to `report`: LR001, LR002 (an unknown version), LR004 (a template that cannot
-// be read), LR010, LR014, LR028, LR029, LR030, LR073 and LR074. Any text is taken.
+// Parses as much as possible of any text. Reports the rest: LR001, LR002 (an unknown version), LR004 (a template that
+// cannot be read), LR010, LR014, LR028, LR029, LR030, LR073 and LR074.
 Info parse_info(std::string_view text, Report& report);
 
 }  // namespace millrace::lerobot

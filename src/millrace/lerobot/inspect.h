@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a robot dataset is, by its metadata and the sizes of its files. Thread-safe.
+// Describes a robot dataset by its metadata and the sizes of its files. Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -15,7 +15,7 @@ namespace millrace::lerobot {
 
 struct Inspection {
   struct Camera {
-    std::string key, codec, pixel_format;  // the last two as info.json says; empty: it does not
+    std::string key, codec, pixel_format;  // codec and pixel_format as in info.json; empty: not stated
     int64_t height = 0, width = 0;         // 0: not declared
     bool is_depth = false;
     int64_t files = 0, bytes = 0;
@@ -23,7 +23,7 @@ struct Inspection {
   struct TaskCount {
     int64_t index = 0;
     std::string text;
-    int64_t episodes = 0;  // whose list has it
+    int64_t episodes = 0;  // number of episodes with this task
   };
   struct LengthBin {
     int64_t from = 0, to = 0;  // frames, `to` not included
@@ -32,32 +32,32 @@ struct Inspection {
   struct FeatureRange {
     std::string name, dtype;
     std::vector<int64_t> shape;
-    std::optional<double> min, max;  // over all dimensions, by meta/stats.json or the episodes' statistics
+    std::optional<double> min, max;  // over all dimensions, from meta/stats.json or the episodes' statistics
   };
 
   std::string version, robot_type;
   bool is_groot = false;                 // meta/modality.json is there
-  std::vector<std::string> explanation;  // of a tree that mixes versions, a sentence each; empty: it is of one
+  std::vector<std::string> explanation;  // sentences about a tree that mixes versions; else empty
   double fps = 0;
   int64_t episodes = 0, frames = 0;
-  int64_t shortest = 0, median = 0, longest = 0;  // frames of an episode
+  int64_t shortest = 0, median = 0, longest = 0;  // in frames
   int64_t data_bytes = 0, video_bytes = 0, meta_bytes = 0, other_bytes = 0, files = 0;
-  std::vector<LengthBin> lengths;  // of equal width, from the shortest to the longest; none without episodes
+  std::vector<LengthBin> lengths;  // bins of equal width, shortest to longest; none without episodes
   std::vector<Camera> cameras;
   std::vector<TaskCount> tasks;
   std::vector<FeatureRange> features;
-  FindingCounts findings;          // of reading the metadata alone
-  std::optional<Preview> preview;  // where it was asked for, and an episode has frames
+  FindingCounts findings;          // found while reading the metadata
+  std::optional<Preview> preview;  // if requested, and an episode has frames
 
   double hours() const { return fps > 0 ? static_cast<double>(frames) / fps / 3600 : 0; }
 };
 
 struct InspectOptions {
-  bool preview = false;            // also read the rows of an episode
-  std::optional<int64_t> episode;  // of the preview, by its index; nothing: the first one that has frames
+  bool preview = false;            // also reads the rows of an episode
+  std::optional<int64_t> episode;  // index of the episode to preview; nothing: the first with frames
 };
 
-// Errors: as of read_dataset; corruption (info.json is missing or no JSON: nothing can be said), those of
+// Errors: those of read_dataset; corruption (info.json is missing or no JSON, so nothing is known), those of
 // preview_episode.
 [[nodiscard]] Result<Inspection> inspect_dataset(const Location& root, const InspectOptions& options = {});
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The list of a dataset's files, kept in a folder of this node between starts. A service lists 1000 files a request, so
-// a set of 50,000 episodes takes hundreds of requests before its first frame. A kept list takes one, while the files
-// below meta/ are those of the list. Whether the others are, too, is looked up while frames are read already.
-// KeptFiles is thread-safe but for list(); FilesCheck is thread-safe.
+// Keeps the list of a dataset's files in a folder of this node between starts. A service lists 1000 files per request,
+// so a set of 50,000 episodes takes hundreds of requests before its first frame. Checking a kept list takes one
+// request: the list is used if the files below meta/ are unchanged. Whether the other files are unchanged is checked
+// while frames are already being read. KeptFiles is thread-safe except for list(); FilesCheck is thread-safe.
 
 #include <optional>
 #include <stop_token>
@@ -18,17 +18,17 @@ namespace millrace::lerobot {
 
 class KeptFiles {
  public:
-  // `folder` is one of this node, which is there and may hold other files.
+  // `folder` must exist on this node. It may hold other files.
   KeptFiles(const std::string& folder, Location root);
 
-  // The kept list if each file below meta/ has the size and version that it says, else a new one, which is then kept.
-  // What cannot be kept is a warning. Errors: those of Tree::list.
+  // Returns the kept list if each file below meta/ has the size and version in the list. Otherwise makes and keeps a
+  // new list. Logs a warning if the list cannot be kept. Errors: those of Tree::list.
   [[nodiscard]] Result<Tree> list();
-  bool was_kept() const { return was_kept_; }  // list() took the kept one
+  bool was_kept() const { return was_kept_; }  // whether list() returned the kept list
 
-  // Lists all files and says which one of `tree` is another now, or gone, as the end of a sentence; empty: none.
+  // Lists all files and tells which file of `tree` was replaced or removed, as the end of a sentence; empty: none.
   [[nodiscard]] Result<std::string> change_since(const Tree& tree, const std::stop_token& stop) const;
-  // Whether a process of this node wrote the list, or found it true, within a minute.
+  // Whether a process of this node wrote the list, or found it correct, less than a minute ago.
   bool is_fresh() const;
   void note_true() const;
   void forget() const;
@@ -45,14 +45,14 @@ class KeptFiles {
   bool was_kept_ = false;
 };
 
-// Looks in a thread of its own whether the files are still those of a kept list. If one is not, the list is forgotten.
+// Checks in its own thread whether the files are still those of a kept list. If one is not, deletes the list.
 class FilesCheck {
  public:
-  // Both must outlive it.
+  // REQUIRES: `kept` and `tree` outlive it.
   FilesCheck(const KeptFiles& kept, const Tree& tree);
   ~FilesCheck();
 
-  // Unavailable, naming the file, from when one was found to be another.
+  // Returns unavailable, naming the file, once a file was found to be replaced.
   [[nodiscard]] Status state() const;
 
  private:
@@ -63,7 +63,7 @@ class FilesCheck {
   std::stop_source stop_;
   mutable Mutex mutex_;
   std::string change_ GUARDED_BY(mutex_);
-  Thread thread_;  // uses all others
+  Thread thread_;  // last member: uses all others
 };
 
 }  // namespace millrace::lerobot

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The numbers of one data file, kept between passes within a budget that files share: as float32 where all of a
-// feature's values are exactly that, else as float64. Private to this room. For one thread, but for the budget.
+// Keeps the numbers of one data file between passes, within a budget that files share. Stores them as float32 if that
+// is exact for all values of a feature, else as float64. Private to this room. For one thread; the budget is shared by
+// threads.
 
 #include <atomic>
 #include <cstdint>
@@ -17,7 +18,7 @@ class KeptNumbers {
   // `budget`, in bytes, must outlive it.
   KeptNumbers(size_t features, std::atomic<int64_t>& budget) : budget_(&budget), features_(features) {}
 
-  // Drops all numbers where they do not fit the budget; the file is then not whole.
+  // Adds numbers of a feature. Drops all numbers of the file if they do not fit the budget; is_whole() is then false.
   void add(size_t feature, std::span<const double> numbers);
   bool is_whole() const { return budget_ != nullptr; }
   // Calls visit(const float* or const double*, count) with all numbers of a feature. REQUIRES: is_whole().
@@ -29,7 +30,7 @@ class KeptNumbers {
   }
 
  private:
-  struct OfFeature {  // one of both
+  struct OfFeature {  // only one of the two is filled
     std::vector<float> singles;
     std::vector<double> doubles;
   };

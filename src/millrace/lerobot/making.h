@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One dataset while it is made: what the writers of rows, videos and lists share. Private to this room.
+// The state of one dataset while it is made. The writers of rows, videos and lists share it. Private to this room.
 
 #include <functional>
 #include <memory>
@@ -20,7 +20,7 @@
 
 namespace millrace::lerobot {
 
-inline constexpr int64_t kFilesAChunk = 1000;  // and episodes of v2.x
+inline constexpr int64_t kFilesAChunk = 1000;  // for v2.x also the episodes of a chunk
 
 // Thread-safe.
 class Making {
@@ -33,22 +33,22 @@ class Making {
   const Pick& pick(size_t i) const { return assembly_.picks[i]; }
   size_t episodes() const { return assembly_.picks.size(); }
   int64_t length(size_t i) const { return pick(i).source->episode(pick(i).episode).length; }
-  int64_t first_row(size_t i) const { return begins_[i]; }  // in the result; of episodes() the number of all rows
+  int64_t first_row(size_t i) const { return begins_[i]; }  // in the result; i == episodes(): the number of all rows
   const std::vector<std::string>& cameras() const { return cameras_; }
-  // The features of the result whose values are numbers of tasks, where these change.
+  // Returns the features of pick i that hold task numbers. Empty if the task numbers of its source do not change.
   std::vector<std::string> task_columns(size_t i) const;
 
-  // As of PartialFolder. `path` is below the dataset's root.
+  // Puts a file as PartialFolder::put() does. `path` is below the dataset's root.
   [[nodiscard]] Status put(const std::string& path, const PartialFolder::Make& make);
   [[nodiscard]] Status put_table(const std::string& path, const std::function<Result<formats::TableToWrite>()>& make);
   std::string path_in_folder(const std::string& path) const;
   PartialFolder& folder() const { return folder_; }
 
-  // The statistics of each episode of the result, read at the first call. For one thread.
+  // Returns the statistics of each episode of the result. The first call reads them. For one thread.
   [[nodiscard]] Result<std::span<const Json>> stats();
 
   void note_video(bool encoded, double min_psnr_db);
-  void done(int64_t items);  // of episodes() * (1 + cameras)
+  void done(int64_t items);  // counts items done, of episodes() * (1 + cameras)
   MadeDataset report() const;
 
  private:
@@ -66,26 +66,27 @@ class Making {
   MadeDataset made_ GUARDED_BY(mutex_);
 };
 
-// Neighbouring episodes of the result, [begin, end).
+// The neighbouring episodes [begin, end) of the result.
 struct EpisodeRun {
   size_t begin = 0, end = 0;
 };
-// Those that files of v3.0 take: until one is full, by the sizes in the source. `path` is the file of a pick.
+// Groups the episodes into v3.0 files: each file takes episodes until it is full, by their sizes in the source. `path`
+// returns the source file of a pick.
 using PathOf = std::function<std::string(const Pick&)>;
 std::vector<EpisodeRun> runs_by_size(const Assembly& assembly, const PathOf& path, double limit_mb);
-// Those that lie in one file of one source, in its order.
+// Groups the episodes that are in the same file of the same source, in its order.
 std::vector<EpisodeRun> runs_by_file(const Assembly& assembly, const PathOf& path);
 PathOf data_path_of();
 PathOf video_path_of(const std::string& camera);
 
-// "data/chunk-000/file-007.parquet"
+// Returns a path such as "data/chunk-000/file-007.parquet".
 std::string numbered_path(std::string_view folder, int64_t number, std::string_view suffix);
 
 // Makes data files. For one thread.
 class RowFiles {
  public:
   explicit RowFiles(const Making& making) : making_(making) {}
-  // The rows of these episodes, a row group for each.
+  // Makes a data file of these episodes, with one row group for each.
   [[nodiscard]] Result<std::vector<std::byte>> file(const EpisodeRun& run);
 
  private:
@@ -93,13 +94,13 @@ class RowFiles {
   std::vector<formats::ColumnChange> changes(size_t i) const;
 
   const Making& making_;
-  const Source* source_ = nullptr;  // and path_: what is open
+  const Source* source_ = nullptr;  // the source of the open file path_
   std::string path_;
   std::unique_ptr<RandomReader> file_;
   std::unique_ptr<formats::RowSource> rows_;
 };
 
-// Where an episode's frames of a camera are in v3.0.
+// The place of a camera's frames of an episode in v3.0.
 struct NewSpan {
   int64_t file = 0;
   double from_s = 0, to_s = 0;
@@ -110,10 +111,10 @@ class VideoFiles {
  public:
   VideoFiles(Making& making, std::string camera) : making_(making), camera_(std::move(camera)) {}
 
-  // The frames of one episode as a file.
+  // Makes a video file of one episode's frames.
   [[nodiscard]] Result<std::vector<std::byte>> clip(size_t i);
-  // Writes files with the episodes of a run: one, or more where a video cannot follow the one before by copying. `next`
-  // is the number of the next file; `spans` gets an entry for each episode.
+  // Writes the episodes of a run to one file, or to several if a video cannot be appended to the one before by
+  // copying. `next` is the number of the next file. `spans` gets an entry for each episode.
   [[nodiscard]] Status write_joined(const EpisodeRun& run, int64_t& next, std::vector<NewSpan>& spans);
 
  private:
@@ -131,14 +132,15 @@ class VideoFiles {
 
   Making& making_;
   const std::string camera_;
-  std::shared_ptr<Opened> open_;  // the file of the source that was used last
+  std::shared_ptr<Opened> open_;  // the most recently used source file
 };
 
-// All files of a version but meta/info.json, meta/stats.json and meta/modality.json: rows and videos first, then lists.
+// Writes all files of a version except meta/info.json, meta/stats.json and meta/modality.json: first rows and videos,
+// then lists.
 [[nodiscard]] Status write_v2(Making& making);
 [[nodiscard]] Status write_v3(Making& making);
 
-// Runs jobs on the threads that the options ask for. The error of the first job that failed.
+// Runs jobs on as many threads as the options ask for. Returns the error of the first job that failed.
 [[nodiscard]] Status run_jobs(const Making& making, const std::vector<std::function<Status()>>& jobs);
 
 }  // namespace millrace::lerobot

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The tables of meta/ as v3.0 has them. Pure functions; thread-safe.
+// Makes the tables of meta/ in the form of v3.0. Pure functions; thread-safe.
 
 #include <nlohmann/json_fwd.hpp>
 #include <span>
@@ -13,11 +13,13 @@
 
 namespace millrace::lerobot {
 
-// meta/tasks.parquet; the place of a text is its number. LeRobot reads it with pandas and wants the text as the index.
+// Makes meta/tasks.parquet. The number of a text is its position in `texts`. LeRobot reads the table with pandas and
+// expects the text as the index.
 formats::TableToWrite task_table(const std::vector<std::string>& texts);
 
-// A column of numbers in lists as deep as those of the first value, one value a row: of `count` int64, else float64.
-// Errors: corruption (a value that is not a number, or lists of another depth).
+// Makes a column of nested lists of numbers, one value per row. The lists are as deep as those of the first value. The
+// numbers are int64 if `is_count` is set, else float64. Errors: corruption (a value that is not a number, or lists of
+// another depth).
 [[nodiscard]] Result<formats::ColumnToWrite> stat_column(std::string name, std::span<const Json* const> values,
                                                          bool is_count);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// meta/modality.json of a dataset that is there: shown as the lines of a spec (modality.h), proposed, written.
-// Thread-safe.
+// Shows, proposes and writes the meta/modality.json of an existing dataset. Entries are shown as the lines of a spec
+// (modality.h). Thread-safe.
 
 #include <optional>
 #include <string>
@@ -17,19 +17,20 @@ struct ModalityPlan {
   enum class Origin { kFile, kSpec, kProposed };
   Origin origin = Origin::kProposed;
   std::vector<ModalityEntry> entries;
-  size_t proposed = 0;  // how many of them were proposed from names: the last ones
+  size_t proposed = 0;  // this many of the last entries were proposed from names
   Version version = Version::kUnknown;
   std::string version_text;
-  std::string stored_version;  // of the modality.json that is there; empty: there is none
+  std::string stored_version;  // version of the existing modality.json; empty: there is none
 };
 
-// With `spec` its entries, and proposals for the kinds that it lacks. Without it those of the modality.json that is
-// there, else proposals. Errors: as of read_dataset; invalid_argument (the spec, naming the line), corruption
-// (modality.json cannot be read).
+// Returns the entries of `spec` and proposals for the kinds it lacks. Without a `spec`, returns the entries of the
+// existing modality.json, or only proposals if there is none. Errors: those of read_dataset; invalid_argument (the
+// spec, naming the line), corruption (modality.json cannot be read).
 [[nodiscard]] Result<ModalityPlan> plan_modality(const Location& root, const std::optional<std::string>& spec);
 
-// Writes the entries as meta/modality.json. Errors: already_exists (one is there and `replace` is not set), unsupported
-// (the dataset is v3.0, which GR00T does not read), unavailable (it was changed meanwhile), those of writing.
+// Writes the entries as meta/modality.json. Errors: already_exists (the file exists and `replace` is not set),
+// unsupported (the dataset is v3.0, which GR00T does not read), unavailable (the file was changed meanwhile), those of
+// writing.
 [[nodiscard]] Status write_modality(const Location& root, const ModalityPlan& plan, bool replace);
 
 }  // namespace millrace::lerobot

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Numbers of Parquet columns, row by row or many rows at once, and their moments. For one thread.
+// Reads the numbers of Parquet columns, row by row or many rows at once, and computes their moments. For one thread.
 
 #include <cstdint>
 #include <span>
@@ -11,25 +11,25 @@
 
 namespace millrace::lerobot {
 
-// Exact moments and bounds of each dimension of a feature: sums of differences from the first value, which do not
-// cancel as sums of squares do.
+// Exact moments and bounds of each dimension of a feature. Sums differences from the first value, because sums of
+// squares would lose digits by cancellation.
 struct Moments {
   int64_t rows = 0;
   std::vector<double> shift, sum, squares, min, max;  // [dim]
 
-  // `values` is [rows, dim].
+  // Adds rows. `values` is [rows, dim].
   void add(const double* values, size_t dim, size_t row_count = 1);
-  // The same for the rows of both.
+  // Adds the rows of `other`.
   void merge(const Moments& other);
   double mean(size_t i) const;
-  double deviation(size_t i) const;  // of the population, as NumPy's std
+  double deviation(size_t i) const;  // population standard deviation, as NumPy's std
 };
 
-// Appends the numbers of a row, whatever lists they are in; a null is NaN.
+// Appends the numbers of a row, from nested lists of any depth. A null becomes NaN.
 void append_numbers(const formats::ColumnValues& values, int64_t row, std::vector<double>& out);
 
-// The numbers of all rows as [rows, dim]: a view of `values` where they lie so, else copied to `storage`. Empty where a
-// row has another number of them than `dim`.
+// Returns the numbers of all rows as [rows, dim]: a view of `values` if they have that layout, else a copy in
+// `storage`. Empty if the numbers of a row are not `dim`.
 std::span<const double> numbers_of_rows(const formats::ColumnValues& values, size_t dim, std::vector<double>& storage);
 
 }  // namespace millrace::lerobot

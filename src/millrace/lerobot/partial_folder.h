@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A folder that gets its name when everything is in it. A killed run leaves TARGET.partial, and the next run of the
-// same work goes on there. Private to this room. Thread-safe, except finish.
+// A folder that gets its final name once it is complete. A killed run leaves TARGET.partial, and the next run of the
+// same work continues there. Private to this room. Thread-safe, except finish().
 
 #include <functional>
 #include <memory>
@@ -16,21 +16,21 @@ namespace millrace::lerobot {
 
 class PartialFolder {
  public:
-  // `identity` names the work: equal identities make equal files. Errors: already_exists (the target; or other work was
-  // begun there), those of writing.
+  // Opens TARGET.partial. `identity` names the work: equal identities make equal files. Errors: already_exists (the
+  // target exists, or TARGET.partial holds other work), those of writing.
   [[nodiscard]] static Result<std::unique_ptr<PartialFolder>> open(const std::string& target,
                                                                    const std::string& identity);
 
   using Make = std::function<Result<std::vector<std::byte>>()>;
-  // Writes what `make` returns, unless the file is there already: each is there whole or not at all. Returns true if it
-  // was written now. Errors: those of `make` and of writing.
+  // Writes the bytes that `make` returns, unless the file exists. A file exists either whole or not at all. Returns
+  // true if this call wrote the file. Errors: those of `make` and of writing.
   [[nodiscard]] Result<bool> put(const std::string& path, const Make& make);
   bool has(const std::string& path) const;
 
   // Makes all files durable and gives the folder its name. Errors: already_exists, those of the storage.
   [[nodiscard]] Status finish();
 
-  bool is_new() const { return is_new_; }  // no earlier run began it
+  bool is_new() const { return is_new_; }  // whether no earlier run began the folder
   const Location& root() const { return root_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The templates of paths in info.json, formatted as Python's str.format does it:
+// The path templates of info.json, formatted as Python's str.format does:
 // "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet". Pure functions; thread-safe.
 
 #include <cstdint>
@@ -21,20 +21,20 @@ using TemplateValues = std::vector<std::pair<std::string_view, TemplateValue>>;
 class PathTemplate {
  public:
   PathTemplate() = default;
-  // Errors: invalid_argument (a brace without its other half, a format that Python would refuse, or one that is not
-  // understood here: only d for numbers, s for names, a width with zeros).
+  // Errors: invalid_argument (an unmatched brace, a format that Python would refuse, or an unsupported format: only d
+  // for numbers, s for names and widths with zeros are supported).
   [[nodiscard]] static Result<PathTemplate> parse(std::string_view text);
 
   const std::string& text() const { return text_; }
   bool uses(std::string_view name) const;
-  std::vector<std::string> names() const;  // each once, in order
+  std::vector<std::string> names() const;  // each name once, in order
 
-  // Errors: not_found (a name that has no value), invalid_argument (d of a text).
+  // Errors: not_found (a name that has no value), invalid_argument (the format d for a text).
   [[nodiscard]] Result<std::string> format(const TemplateValues& values) const;
 
  private:
   struct Piece {
-    std::string text;  // literal, or the name
+    std::string text;  // the literal text, or the name
     bool is_name = false;
     char kind = 0;  // 'd', 's' or 0
     char fill = ' ';

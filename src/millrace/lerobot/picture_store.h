@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Pictures that lie inside of data files, as PNG or JPEG in a column {bytes, path}. Read by row groups, which LeRobot
-// writes one an episode. Thread-safe. Memory: the row groups used last, up to a cap, and those that callers hold.
+// Reads pictures inside data files: PNG or JPEG in a column {bytes, path}. Reads whole row groups; LeRobot writes one
+// per episode. Thread-safe. Memory: the most recently used row groups, up to a cap, and those that callers hold.
 // Private to this room.
 
 #include <cstdint>
@@ -32,10 +32,11 @@ class PictureStore {
   PictureStore(const Tree& tree, std::vector<std::string> columns, int64_t most_bytes)
       : tree_(tree), columns_(std::move(columns)), most_bytes_(most_bytes) {}
 
-  // The row group that a row of a data file is in. Errors: corruption (no such row, no pictures in the column), those
-  // of reading.
+  // Returns the row group that contains a row of a data file. Errors: corruption (no such row, no pictures in the
+  // column), those of reading.
   [[nodiscard]] Result<std::shared_ptr<const PictureGroup>> get(const std::string& path, int64_t row);
-  // The end of the row's group, and whether the group is in memory; nothing before the file's first get().
+  // The end of a row's group, and whether the group is in memory. known() returns nothing before the file's first
+  // get().
   struct Known {
     int64_t end = 0;
     bool in_memory = false;
@@ -43,11 +44,11 @@ class PictureStore {
   std::optional<Known> known(const std::string& path, int64_t row);
 
  private:
-  using Ends = std::vector<int64_t>;  // of each row group of a file: the row behind it
+  using Ends = std::vector<int64_t>;  // for each row group of a file: the row after its last row
   using Key = std::pair<std::string, size_t>;
   [[nodiscard]] Result<std::shared_ptr<const PictureGroup>> read(const std::string& path, int64_t row, Ends& ends,
                                                                  size_t& group) const;
-  // The row's group, if it is in memory.
+  // Returns the row's group if it is in memory, else null.
   std::shared_ptr<const PictureGroup> find(const std::string& path, int64_t row) REQUIRES_LOCK(mutex_);
 
   const Tree& tree_;
@@ -55,7 +56,7 @@ class PictureStore {
   const int64_t most_bytes_;
   Mutex mutex_;
   std::map<std::string, Ends, std::less<>> ends_ GUARDED_BY(mutex_);
-  std::list<Key> used_ GUARDED_BY(mutex_);  // the last one first
+  std::list<Key> used_ GUARDED_BY(mutex_);  // most recently used first
   struct Entry {
     std::shared_ptr<const PictureGroup> group;
     std::list<Key>::iterator place;

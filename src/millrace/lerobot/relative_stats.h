@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GR00T's relative_stats.json: statistics of actions less the state at the first step of their window, a matrix
-// horizon x dim for each group of actions. A window is `horizon` rows of one episode, all of them; GR00T N1.6 and N1.7
-// (gr00t/data/stats.py) take the same windows. Thread-safe.
+// Computes GR00T's relative_stats.json: statistics of actions minus the state at the first step of their window, as a
+// matrix horizon x dim for each group of actions. The windows are all runs of `horizon` consecutive rows of one
+// episode. GR00T N1.6 and N1.7 (gr00t/data/stats.py) use the same windows. Thread-safe.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@
 
 namespace millrace::lerobot {
 
-// Names of groups in modality.json.
+// The names of two groups in modality.json.
 struct RelativePair {
   std::string action, state;
 };
@@ -25,12 +25,12 @@ struct RelativeStats {
   std::vector<ExactStats> steps;  // [horizon], each [dim]
 };
 
-// `pairs` empty: each group of actions that has a group of states with the same name and width, and no rotation. (GR00T
-// reads the groups that its modality config calls RELATIVE, and ignores others.) Uses threads and stop of the options.
-// Memory: the chosen columns of all rows in float64.
-// Errors: invalid_argument (a group that modality.json has not, of another width than its state, or a rotation, whose
-// differences are no subtraction; no group is left; no episode is as long as the horizon), corruption (as
-// compute_stats), unsupported, those of reading.
+// Computes the statistics of `pairs`. If `pairs` is empty, uses each group of actions without a rotation that has a
+// group of states with the same name and width. (GR00T reads the groups that its modality config calls RELATIVE, and
+// ignores others.) Uses threads and stop of the options. Memory: the chosen columns of all rows in float64. Errors:
+// invalid_argument (a group is missing in modality.json, has another width than its state, or has a rotation, which
+// cannot be subtracted; no group is left; no episode is as long as the horizon), corruption (as compute_stats),
+// unsupported, those of reading.
 [[nodiscard]] Result<std::vector<RelativeStats>> relative_stats(const Dataset& dataset, int64_t horizon,
                                                                 const std::vector<RelativePair>& pairs,
                                                                 const StatsOptions& options = {});

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Mends what follows from a dataset's files without a guess: info.json, timestamps that are not frame_index / fps, and
-// statistics that are missing or wrong. Thread-safe.
+// Repairs damage whose right values follow from the dataset's files without guessing: info.json, timestamps that are
+// not frame_index / fps, and statistics that are missing or wrong. Thread-safe.
 
 #include <set>
 #include <stop_token>
@@ -16,38 +16,39 @@
 namespace millrace::lerobot {
 
 struct RepairOptions {
-  bool rows = true;  // false: info.json only; no row is read and no frame decoded
-  int threads = 0;   // 0: one a processor, 16 for a service
+  bool rows = true;  // false: repairs info.json only; reads no row and decodes no frame
+  int threads = 0;   // 0: one per processor, or 16 for a service
   Progress* progress = nullptr;
   std::stop_token stop;
 };
 
 struct Fix {
-  int rule = 0;               // that it satisfies: 11 is LR011
+  int rule = 0;               // the rule that it satisfies: 11 is LR011
   std::string file;           // below the root
-  std::string key;            // of info.json, or a column, or a feature
-  std::string before, after;  // `before` is empty where there was none; those of info.json are JSON
+  std::string key;            // a key of info.json, a column or a feature
+  std::string before, after;  // JSON for info.json; `before` is empty if there was no value
 };
 
 struct Repair {
   Dataset dataset;
   std::vector<Fix> fixes;
-  std::vector<std::string> left;  // what is wrong and cannot be mended, a sentence each
+  std::vector<std::string> left;  // damage that cannot be repaired, one sentence each
   // The changes that write_repair makes:
-  std::set<std::string> clocks;  // data files that get other timestamps
-  ComputedStats stats;           // of the features whose stored ones of the dataset are replaced
-  ComputedStats episode_stats;   // of those whose stored ones of the episodes are
-  std::string info;              // text of info.json; empty where it stays
-  std::string info_version;      // of the info.json that was read
+  std::set<std::string> clocks;  // data files whose timestamps are replaced
+  ComputedStats stats;           // features whose statistics of the dataset are replaced
+  ComputedStats episode_stats;   // features whose statistics of episodes are replaced
+  std::string info;              // new text of info.json; empty: it stays as it is
+  std::string info_version;      // version of the info.json that was read
 };
 
-// Writes nothing. Errors: as of read_dataset; corruption (info.json is missing or no JSON, an episode list has lines or
-// tables that cannot be read: the totals are not known), cancelled. Rows or videos that cannot be read are in `left`.
+// Plans a repair and writes nothing. Errors: those of read_dataset; corruption (info.json is missing or no JSON, or an
+// episode list has lines or tables that cannot be read, so that the totals are unknown), cancelled. Rows or videos
+// that cannot be read are named in `left`.
 [[nodiscard]] Result<Repair> plan_repair(const Location& root, const RepairOptions& options = {});
 
-// Replaces the files, each whole and only if it is still the one that was read: data, then statistics, then info.json.
-// A run that was stopped is continued by a new plan. Errors: unavailable (a file was changed meanwhile), those of
-// reading and writing.
+// Replaces the files: data, then statistics, then info.json. Each file is replaced as a whole, and only if it is still
+// the file that was read. After a stopped run, a new plan continues the repair. Errors: unavailable (a file was
+// changed meanwhile), those of reading and writing.
 [[nodiscard]] Status write_repair(const Location& root, const Repair& repair);
 
 }  // namespace millrace::lerobot

@@ -11,17 +11,17 @@
 
 namespace millrace::lerobot {
 
-// Changes `info`, which is info.json as it was read.
+// Corrects `info`, the info.json as it was read.
 void plan_info(Json& info, Repair& repair);
 
-// Finds data files for `clocks`: those with a timestamp that is not frame_index / fps, where frame_index counts the
-// rows of each episode. Errors: cancelled, unsupported (the Parquet library).
+// Finds the data files for Repair::clocks: those with a timestamp that is not frame_index / fps, where frame_index
+// counts the rows of each episode. Errors: cancelled, unsupported (the Parquet library).
 [[nodiscard]] Status plan_clocks(const RepairOptions& options, Repair& repair);
 
-// The data file with the timestamps of its frames. Errors: corruption, those of reading.
+// Returns the data file with corrected timestamps. Errors: corruption, those of reading.
 [[nodiscard]] Result<NewFile> mended_clock(const Dataset& dataset, const std::string& path);
 
-// Compares stored statistics with those of all rows; those of cameras are computed only where they are missing.
+// Compares the stored statistics with those of all rows. Computes statistics of cameras only where they are missing.
 // REQUIRES: plan_clocks was called. Errors: cancelled.
 [[nodiscard]] Status plan_stats(const RepairOptions& options, Repair& repair);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where the checks put what they find. Thread-safe.
+// Collects the findings of the checks. Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -12,11 +12,11 @@
 
 namespace millrace::lerobot {
 
-// LR001 to LR077, by id.
+// The rules LR001 to LR077, by id.
 inline constexpr int kRules = 77;
 std::span<const Rule> dataset_rules();
 
-// The rows of the table before and from LR063 on.
+// The rules before LR063, and those from LR063 on.
 std::span<const Rule> general_rules();
 std::span<const Rule> groot_rules();
 
@@ -24,10 +24,10 @@ using Place = FindingPlace;  // `file`: below the dataset's root
 
 class Report : public FindingReport {
  public:
-  // take() leaves out what a rule finds beyond `most_per_rule`, and says how much that is. 0: all.
+  // take() returns at most `most_per_rule` findings of a rule and states how many it left out. 0: returns all.
   explicit Report(int64_t most_per_rule);
 
-  // `rule`: 1 to kRules.
+  // Adds a finding. `rule`: 1 to kRules.
   void add(int rule, Place place, std::string message, std::string fix = {}, std::optional<Severity> severity = {});
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The rows of episodes as samples for the loader, whose order, states, mixtures and ranks then hold for robot data too.
-// An episode is a shard, and a row is a sample that holds one id, its number: the loader orders numbers, and the
-// caller reads the rows that they stand for. No I/O.
+// Presents the rows of episodes as samples to the loader, so that its order, states, mixtures and ranks work for robot
+// data too. An episode is a shard. A row is a sample with a single id, the row number. The loader orders the numbers,
+// and the caller reads the rows with these numbers. No I/O.
 
 #include <cstdint>
 #include <memory>
@@ -16,13 +16,13 @@
 
 namespace millrace::lerobot {
 
-inline constexpr std::string_view kRowField = "row.u32";  // the number, raw
+inline constexpr std::string_view kRowField = "row.u32";  // the row number as raw bytes
 
 struct RowsToOrder {
-  std::string name;               // of the dataset, for messages
-  std::string facts;              // what tells it from another dataset besides its lengths
-  std::vector<int64_t> episodes;  // their numbers
-  std::vector<int64_t> lengths;   // rows of each; their numbers follow each other from 0 on
+  std::string name;               // name of the dataset, for messages
+  std::string facts;              // tells datasets with equal lengths apart
+  std::vector<int64_t> episodes;  // episode numbers
+  std::vector<int64_t> lengths;   // rows of each episode; row numbers run on from 0
 };
 
 // Errors: unsupported (2^32 rows or more), invalid_argument (no rows; not one length for each episode).

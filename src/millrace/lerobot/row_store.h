@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Columns of data files in memory, as training takes them: float32, int64, bool or text. Thread-safe. Memory: the
-// values of the files used last, up to a cap, and those that callers hold. Private to this room.
+// Keeps columns of data files in memory in the types of training: float32, int64, bool or text. Thread-safe. Memory:
+// the values of the most recently used files, up to a cap, and those that callers hold. Private to this room.
 
 #include <cstdint>
 #include <list>
@@ -21,10 +21,10 @@ enum class ValueType { kFloat32, kInt64, kBool, kText };
 struct StoredColumn {
   std::string name;
   ValueType type = ValueType::kFloat32;
-  size_t dim = 1;  // numbers of a row
+  size_t dim = 1;  // numbers per row
 };
 
-// The rows of one file. Of each column one vector is filled, [rows, dim].
+// The rows of one file. Each column fills one of its vectors, [rows, dim].
 struct StoredRows {
   struct Column {
     std::vector<float> reals;
@@ -33,7 +33,7 @@ struct StoredRows {
     std::vector<std::string> texts;
   };
   int64_t rows = 0;
-  std::vector<Column> columns;  // as RowStore's
+  std::vector<Column> columns;  // in the order of RowStore::columns()
   int64_t bytes = 0;
 };
 
@@ -53,7 +53,7 @@ class RowStore {
   const std::vector<StoredColumn> columns_;
   const int64_t most_bytes_;
   Mutex mutex_;
-  std::list<std::string> used_ GUARDED_BY(mutex_);  // the last one first
+  std::list<std::string> used_ GUARDED_BY(mutex_);  // most recently used first
   struct Entry {
     std::shared_ptr<const StoredRows> rows;
     std::list<std::string>::iterator place;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The rows of one data file, seen once and in order. Private to this room. For one thread.
+// Checks the rows of one data file, each once and in order. Private to this room. For one thread.
 
 #include <array>
 #include <map>
@@ -20,11 +20,11 @@ namespace millrace::lerobot {
 // Facts of the actions that LR062 compares between episodes.
 struct Motion {
   int64_t episode = -1;
-  int64_t idle_rows = 0;                // from the beginning on, in which no action changes
-  uint64_t hash = 0;                    // of all actions
+  int64_t idle_rows = 0;                // rows at the beginning in which no action changes
+  uint64_t hash = 0;                    // hash of all actions
   std::vector<float> min, max;          // [dim]
-  std::vector<int64_t> at_min, at_max;  // rows at these values
-  std::vector<uint8_t> is_binary;       // takes two values at most, as a gripper does
+  std::vector<int64_t> at_min, at_max;  // number of rows at the minimum, at the maximum
+  std::vector<uint8_t> is_binary;       // true: takes at most two values, as a gripper does
 };
 
 // One file's contribution to the results of the whole dataset.
@@ -35,14 +35,14 @@ struct RowResults {
 
 class RowCheck {
  public:
-  // REQUIRES: all outlive it; `episodes` in the order of their rows.
+  // REQUIRES: all arguments outlive it; `episodes` are in the order of their rows.
   RowCheck(const Checking& checking, std::string path, const formats::TableFooter& footer,
            std::vector<EpisodeRows> episodes, std::span<const Group> groups);
   ~RowCheck();
 
   const std::vector<std::string>& columns() const { return columns_; }
   void add(int64_t first_row, std::span<const formats::ColumnValues> values);
-  // Behind the last row.
+  // Returns the results. Call it after the last row.
   RowResults finish();
 
  private:
@@ -73,12 +73,12 @@ class RowCheck {
   const std::vector<EpisodeRows> episodes_;
   std::vector<Group> groups_;
   std::vector<std::string> columns_;
-  std::vector<Column> kinds_;  // of columns_
+  std::vector<Column> kinds_;  // one per entry of columns_
   RowResults results_;
 
-  // The episode under way:
-  size_t at_ = 0;    // in episodes_
-  int64_t row_ = 0;  // of it, from 0
+  // State of the current episode:
+  size_t at_ = 0;    // position in episodes_
+  int64_t row_ = 0;  // row of the episode, from 0
   Troubles troubles_;
   std::map<std::string, Moments, std::less<>> moments_;
   std::set<int64_t> tasks_seen_;
@@ -88,7 +88,7 @@ class RowCheck {
   bool still_idle_ = true;
 };
 
-// LR058 and LR062, of all files together.
+// Checks LR058 and LR062 over all files together.
 void check_moments(const Checking& checking, const std::map<std::string, Moments, std::less<>>& moments);
 void check_motions(const Checking& checking, const std::vector<Motion>& motions);
 

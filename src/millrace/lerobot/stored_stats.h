@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The statistics that a dataset stores for each of its episodes, all of them. (Dataset keeps only what the checks
+// Reads all statistics that a dataset stores for each of its episodes. (Dataset keeps only those that the checks
 // need.)
 
 #include <vector>
@@ -12,13 +12,13 @@ namespace millrace::lerobot {
 
 inline constexpr std::string_view kStatsFile = "meta/stats.json";
 inline constexpr std::string_view kEpisodeStatsLines = "meta/episodes_stats.jsonl";  // v2.1
-// A statistic of a million episodes has 4 GB as text.
+// The statistics of a million episodes take 4 GB as text.
 inline constexpr int64_t kMostStatsText = int64_t{8} << 30;
 inline constexpr int64_t kMostStatsRows = 10'000'000;
 inline constexpr std::string_view kEpisodeTables = "meta/episodes/";  // v3.0
 
-// By position in Dataset::episodes: of v2.1 from episodes_stats.jsonl, of v3.0 from the columns stats/FEATURE/STATISTIC
-// of meta/episodes. Entries are empty where nothing is stored; all of v2.0 are.
+// Returns the statistics by position in Dataset::episodes: for v2.1 from episodes_stats.jsonl, for v3.0 from the
+// columns stats/FEATURE/STATISTIC of meta/episodes. An entry is empty if nothing is stored; for v2.0 all entries are.
 // Errors: corruption (a line or a table that cannot be read), unsupported (the Parquet library), those of reading.
 [[nodiscard]] Result<std::vector<StatsByFeature>> stored_episode_stats(const Dataset& dataset);
 

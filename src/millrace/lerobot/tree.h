@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The files of a dataset, listed once; the checks then ask no server whether a path exists. Reading is thread-safe.
+// The files of a dataset, listed once. The checks then look paths up without asking the server. Reading is
+// thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -31,22 +32,22 @@ class Tree {
   Tree() = default;
   // Errors: not_found (nothing is below `root`), those of Storage::list.
   [[nodiscard]] static Result<Tree> list(const Location& root);
-  // Those whose path begins with `prefix`, by path; also none. Errors: those of Storage::list.
+  // Lists the files whose path begins with `prefix`, sorted by path; may be none. Errors: those of Storage::list.
   [[nodiscard]] static Result<std::vector<TreeFile>> files_below(const Location& root, std::string_view prefix);
-  // A tree of files that were listed before, by path.
+  // Makes a tree of files that were listed before, sorted by path.
   static Tree of(Location root, std::vector<TreeFile> files);
 
   const Location& root() const { return root_; }
   bool is_local() const { return root_.storage->capabilities().is_local(); }
   std::span<const TreeFile> files() const { return files_; }  // by path
   const TreeFile* find(std::string_view path) const;
-  // The files whose path begins with `prefix`.
+  // Returns the files whose path begins with `prefix`.
   std::span<const TreeFile> below(std::string_view prefix) const;
   int64_t bytes() const;
 
-  // Named by the path below the root. Errors: not_found, those of open_read.
+  // Opens a file by its path below the root. Errors: not_found, those of open_read.
   [[nodiscard]] Result<std::unique_ptr<RandomReader>> open(std::string_view path) const;
-  // Errors: as above; resource_exhausted above `limit_bytes`.
+  // Errors: those of open(); resource_exhausted above `limit_bytes`.
   [[nodiscard]] Result<std::string> read(std::string_view path, int64_t limit_bytes) const;
 
  private:
@@ -54,11 +55,12 @@ class Tree {
   std::vector<TreeFile> files_;
 };
 
-// Threads to read the tree with: one a processor for files of this machine, many more for a service that is waited for.
+// Returns the number of threads to read the tree with: one per processor for local files, many more for a service with
+// its latency.
 int threads_for(const Tree& tree, int wanted);
 
-// LR005, LR006, LR009, LR022, LR071 and LR072: what the names, sizes and links say. `pointers` gets the paths that are
-// Git LFS pointers, by path. Errors: those of reading.
+// Checks LR005, LR006, LR009, LR022, LR071 and LR072, which concern names, sizes and links. `pointers` gets the paths
+// of Git LFS pointers, sorted. Errors: those of reading.
 [[nodiscard]] Status check_tree(const Tree& tree, Report& report, std::vector<std::string>& pointers);
 
 }  // namespace millrace::lerobot

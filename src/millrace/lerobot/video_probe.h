@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The FrameProbe that decodes with FFmpeg (video/video.h). Thread-safe.
+// Decodes frames for FrameProbe with FFmpeg (video/video.h). Thread-safe.
 
 #include <map>
 #include <memory>
@@ -25,7 +25,7 @@ class VideoProbe final : public FrameProbe {
 
   const std::stop_token stop_;
   Mutex mutex_;
-  // Indexes of recently opened files, by name and version: each episode of a v3.0 file asks for the file's index.
+  // Indexes of recently opened files, by name and version: each episode of a v3.0 file needs the file's index.
   std::map<std::string, Index> indices_ GUARDED_BY(mutex_);
 };
 

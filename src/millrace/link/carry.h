@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Does what decide() says of a path: copies, removals, conflicts, and what the state learns from them. Copies run many
-// at once on the engine of sync/. Calls come from one thread; the rest is thread-safe.
+// Carries out the steps that decide() chooses for a path: copies, removals and conflicts. Records the results in the
+// state. Many copies run at once on the engine of sync/. Calls come from one thread; the rest is thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -21,66 +21,67 @@
 
 namespace millrace::link {
 
-// What was done, for a log: "import", "export", "move", "delete_here", "delete_there", "conflict",
-// "release", "fill" (a program opened a stub), "fail".
+// One action, for a log. `kind`: "import", "export", "move", "delete_here", "delete_there", "conflict", "release",
+// "fill" (a program opened a stub), "fail".
 struct LinkEvent {
   std::string_view kind;
   std::string path;
   std::string text;  // the reason or the error
   int64_t size = 0;
-  int64_t moved_bytes = 0;  // what of that went through this process
+  int64_t moved_bytes = 0;  // the part of `size` that went through this process
 };
 
 struct LinkCounts {
   int64_t imported = 0, imported_bytes = 0;
   int64_t exported = 0, exported_bytes = 0;
   int64_t moved = 0;        // renamed files, copied by the server
-  int64_t moved_bytes = 0;  // that went through this process, both ways
+  int64_t moved_bytes = 0;  // bytes that went through this process, both ways
   int64_t deleted_here = 0, deleted_there = 0;
   int64_t conflicts = 0;
   int64_t failed = 0;
-  int64_t postponed = 0;  // files that are not finished yet
+  int64_t postponed = 0;  // files that wait for the next sweep, such as unfinished ones
 };
 
 class Carrier {
  public:
-  // All of these outlive it. `here` and `there` are the roots of the two sides.
+  // All objects passed by reference must outlive the Carrier. `here` and `there` are the roots of the two sides.
   Carrier(const LinkConfig& config, const Location& here, const Location& there, LinkState& state,
           sync::TransferEngine& engine, std::function<void(const LinkEvent&)> on_event, std::stop_token stop);
   ~Carrier();
 
-  // Decides about a path and starts what follows; waits while too many copies are under way. What must wait for the end
-  // of a sweep is returned and not done: kDeleteHere, kDeleteThere, and kExport where the object that would be replaced
-  // is all that a released file has left, which may have another name now. kPostpone: the file is not finished. Else
-  // kNone. Errors: those of the state.
+  // Decides what to do about a path and starts it; waits while too many copies are under way. Returns the step if it
+  // must wait for the end of a sweep and was not done: kDeleteHere, kDeleteThere, or kExport. kExport waits when the
+  // object to be replaced holds the only content of a released file, which may have another name now. Returns
+  // kPostpone if the file is not finished, otherwise kNone. Errors: those of the state.
   [[nodiscard]] Result<Step> handle(const std::string& path, const std::optional<LinkFile>& known,
                                     const std::optional<ObjectInfo>& here, const std::optional<ObjectInfo>& there);
-  // The same for a path that a watcher or an event named: both sides are asked. Errors: also those of the two sides.
+  // Handles a path that a watcher or an event named: asks both sides for it. Errors: also those of the two sides.
   [[nodiscard]] Result<Step> look_at(const std::string& path);
-  // The same for a file that was renamed to here just now: it need not have been quiet for a time.
+  // Handles a file that was just renamed to `path`: it need not have been quiet for a time.
   [[nodiscard]] Result<Step> look_at_renamed(const std::string& path);
-  // Brings the content of a released file back. REQUIRES: it is released, as the state has it.
+  // Restores the content of a released file. REQUIRES: the state says that it is released.
   [[nodiscard]] Status bring_back(const LinkFile& file);
-  // As look_at(), and the object is replaced: no renamed file needs it.
+  // Handles the path as look_at() does, and replaces the object: no renamed file needs it.
   [[nodiscard]] Result<Step> replace(const std::string& path);
-  // Brings the content of a released file that was renamed to `path`, so that its object is needed no more. False:
-  // there is none. Blocks. Errors: those of the copy.
+  // Restores the content of a released file that was renamed to `path`, so that its object is no longer needed.
+  // Returns false if `path` is no such file. Blocks. Errors: those of the copy.
   [[nodiscard]] Result<bool> bring_renamed(const std::string& path);
-  // Removes the file, or the object, if it is still what the state remembers.
+  // Remove the file, or the object, if it is still the version that the state remembers.
   void remove_here(const std::string& path);
   void remove_there(const std::string& path);
-  // What lies there longer than the link says.
+  // Removes everything that has been in the trash longer than the link keeps it.
   [[nodiscard]] Status empty_trash() const { return trash_.empty(); }
-  // Waits until everything that was started has ended. Errors: those of the state.
+  // Waits until all work that was started has ended. Errors: those of the state.
   [[nodiscard]] Status finish();
 
-  // Something waits for the next sweep.
+  // Counts one file that waits for the next sweep.
   void postpone();
-  // A path cannot be carried until somebody mends it. Errors: those of the state.
+  // Records that a path cannot be carried until somebody fixes it. Errors: those of the state.
   [[nodiscard]] Status refuse(const std::string& path, std::string_view reason);
-  // Since the last call.
+  // Returns the counts since the last call.
   LinkCounts take_counts();
-  // New files that came to the other side since forget_carried(), in the order of their end: 1, 2, ... 0: not one.
+  // Returns when a new file reached the other side, among those since forget_carried(): 1 for the first to finish, 2
+  // for the next, ... 0: it is not among them.
   int64_t order_carried(const std::string& path);
   void forget_carried();
 
@@ -135,14 +136,14 @@ class Carrier {
   const std::function<void(const LinkEvent&)> on_event_;
   const std::stop_token stop_;
   std::string renamed_;  // the path of look_at_renamed(), while it runs
-  Executor attributes_;  // asks for those of objects whose stubs any program may open
+  Executor attributes_;  // reads the attributes of objects whose stubs any program may open
 
   Mutex mutex_;
   CondVar changed_;
   size_t at_work_ GUARDED_BY(mutex_) = 0;
   int64_t bytes_at_work_ GUARDED_BY(mutex_) = 0;
-  std::map<std::string, int> lost_races_ GUARDED_BY(mutex_);    // in a row, by path
-  std::deque<std::function<void()>> later_ GUARDED_BY(mutex_);  // for the calling thread, which may wait
+  std::map<std::string, int> lost_races_ GUARDED_BY(mutex_);    // how often in a row, by path
+  std::deque<std::function<void()>> later_ GUARDED_BY(mutex_);  // work for the calling thread, which may block
   Status failure_ GUARDED_BY(mutex_);
   LinkCounts counts_ GUARDED_BY(mutex_);
   std::map<std::string, int64_t> carried_ GUARDED_BY(mutex_);

@@ -150,7 +150,8 @@ Result<Changelog::Changes> Changelog::read() {
     if (!name.empty()) path += (path.ends_with('/') ? "" : "/") + name;
     if (path.starts_with(directory_ + "/")) paths.insert(path.substr(directory_.size() + 1));
     // A renamed directory moves what lies in it, of which there is no record.
-    if (renamed && std::filesystem::is_directory(path)) seen.lost = true;
+    std::error_code gone;
+    if (renamed && std::filesystem::is_directory(path, gone)) seen.lost = true;
   };
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which paths of a directory on Lustre may have changed, on any node: the changelog of a metadata server, read through
-// `lfs changelog` of PATH. It needs root and a user of the changelog (`lctl changelog_register` on the server). Events
-// are hints, as those of inotify. For one thread.
+// Finds out which paths of a directory on Lustre may have changed, on any node, from the changelog of a metadata
+// server. Runs `lfs changelog` with the lfs of PATH. This needs root and a changelog user (`lctl changelog_register`
+// on the server). Events are hints, as those of inotify are. For one thread.
 
 #include <cstdint>
 #include <optional>
@@ -19,25 +19,25 @@ namespace millrace::link {
 struct ChangeRecord {
   int64_t index = 0;
   std::string type;                  // "01CREAT"
-  std::string target, parent;        // FIDs, "[0x200000402:0x1:0x0]"; parent "" where the record has none
+  std::string target, parent;        // FIDs, "[0x200000402:0x1:0x0]"; parent "": the record has none
   std::string name;                  // below the parent; may hold blanks
-  std::string old_parent, old_name;  // of a rename
+  std::string old_parent, old_name;  // parent and name before a rename
 };
-// A line of `lfs changelog`; nullopt for what is none.
+// Parses a line of `lfs changelog`; nullopt if it is not a record.
 std::optional<ChangeRecord> parse_change(std::string_view line);
 
 class Changelog {
  public:
-  // `source`: "MDT:USER" ("lustre-MDT0000:cl1"). `directory`: on that file system. Errors: invalid_argument, not_found
-  // (no lfs), those of the first reading.
+  // Opens the changelog. `source`: "MDT:USER" ("lustre-MDT0000:cl1"). `directory`: a directory on that file system.
+  // Errors: invalid_argument, not_found (no lfs), those of the first reading.
   [[nodiscard]] static Result<Changelog> open(const std::string& source, const std::string& directory);
 
   struct Changes {
     std::vector<std::string> paths;  // below the directory, each once
-    bool removed = false;            // something is gone or has another name
-    bool lost = false;               // a directory has another name, or a path could not be found: look at everything
+    bool removed = false;            // something was removed or renamed
+    bool lost = false;               // a directory was renamed, or a path could not be found: look at everything
   };
-  // What was written since the last call, which the server may then forget. Errors: those of lfs.
+  // Reads the records written since the last call. The server may then drop them. Errors: those of lfs.
   [[nodiscard]] Result<Changes> read();
 
  private:
@@ -46,7 +46,7 @@ class Changelog {
   [[nodiscard]] Result<std::string> path_of(const std::string& fid);
 
   std::string mdt_, user_, directory_, mount_;
-  int64_t next_ = 0;  // index of the first record that was not read
+  int64_t next_ = 0;  // index of the first unread record
 };
 
 }  // namespace millrace::link

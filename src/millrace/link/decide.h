@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What is to be done about one path, from what both sides have now and what they had when they were last equal. A pure
-// function: every rule of a link is here.
+// Decides what to do about one path, from the current versions of both sides and the versions when they were last
+// equal. A pure function that holds every rule of a link.
 
 #include <optional>
 #include <string_view>
@@ -16,34 +16,36 @@ enum class Step {
   kNone,
   kImport,       // the object becomes the file
   kExport,       // the file becomes the object
-  kDeleteHere,   // the file goes, by the link's rule for removals
-  kDeleteThere,  // the object goes
-  kCompare,      // both may be the same already: if so they are remembered, else it is a conflict
-  kRemember,     // nothing moves; the state learns what is there now (Decision::state)
+  kDeleteHere,   // the file is removed, by the link's rule for removals
+  kDeleteThere,  // the object is removed
+  kCompare,      // both may be equal already: remembered if so, otherwise a conflict
+  kRemember,     // nothing is copied; the state records what is there now (Decision::state)
   kForget,       // both sides are gone
-  kPostpone,     // only of Carrier: the file is not finished yet
-  kRefuse,       // an error, until somebody mends it (Decision::reason)
+  kPostpone,     // only from Carrier: the file is not finished yet
+  kRefuse,       // an error, until somebody fixes it (Decision::reason)
 };
 
 struct Decision {
   Step step = Step::kNone;
-  std::string_view reason;  // for people
-  // With kRemember: what to remember.
+  std::string_view reason;  // for messages
+  // With kRemember: the state to remember.
   LinkFile::State state = LinkFile::State::kEqual;
-  // Both sides changed. Under kImport and kExport the other side's change was a removal.
+  // Both sides changed. With kImport and kExport, the change of the other side was a removal.
   bool conflict = false;
 };
 
-// `here` and `there` are as listed, nullopt where that side has no such file; `known` is what the state has.
+// Decides about one path. `here` and `there` are as listed, nullopt if that side has no such file. `known` is the
+// record in the state.
 [[nodiscard]] Decision decide(const LinkConfig& config, const std::optional<LinkFile>& known,
                               const std::optional<ObjectInfo>& here, const std::optional<ObjectInfo>& there);
 
-// The same for a released file that was renamed to here: it has no content to send or to compare, and its object moves.
-// With kExport: that copy, inside the bucket.
+// Decides about a released file that was renamed to this path. It has no content to send or compare. kExport means
+// that its object is copied to the new name inside the bucket.
 [[nodiscard]] Decision decide_renamed_stub(const LinkConfig& config, const std::optional<LinkFile>& known,
                                            const std::optional<ObjectInfo>& there);
 
-// What a conflict of two files ends in: kImport or kExport; `both` says that the file gets another name first.
+// How to settle a conflict of two files: kImport or kExport. `both`: the file first gets another name, so that both
+// stay.
 struct Resolution {
   Step step = Step::kImport;
   bool both = false;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A side on which a sweep found none of the files that the link knew there: it may be another bucket, or one that
-// somebody emptied by mistake. Nothing is removed from the other side until one of these files is back, or no removal
-// waits any more. Kept beside the marker of the link, where all nodes and tasks find it. Values.
+// Records a side on which a sweep found none of the files that the link knew there. It may be another bucket, or
+// somebody may have emptied it by mistake. Nothing is removed from the other side until one of these files is back, or
+// no removal is pending any more. The record is kept beside the link's marker, where all nodes and tasks find it.
+// Values.
 
 #include <map>
 #include <optional>
@@ -14,19 +15,20 @@
 
 namespace millrace::link {
 
-// The files that were gone, each with row_version(): a row that was written since tells of a copy by the link itself.
+// The missing files, each with its row_version(). A row with another version was written later, when the link itself
+// copied the file.
 using MissingFiles = std::map<std::string, std::string>;
 
 struct EmptiedSides {
-  std::optional<MissingFiles> directory, bucket;  // nullopt: that side is as usual
+  std::optional<MissingFiles> directory, bucket;  // nullopt: that side is not emptied
   bool operator==(const EmptiedSides&) const = default;
 };
 
 std::string row_version(const LinkFile& file);
 
-// A file that is damaged means both sides. Errors: those of reading.
+// Reads the record. A damaged file counts as both sides emptied. Errors: those of reading.
 [[nodiscard]] Result<EmptiedSides> read_emptied(const LinkConfig& config);
-// Errors: those of writing.
+// Writes the record; removes it if both sides are as usual. Errors: those of writing.
 [[nodiscard]] Status write_emptied(const LinkConfig& config, const EmptiedSides& sides);
 
 }  // namespace millrace::link

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Brings the content of guarded stubs (guarded_stub.h) from the bucket into the file itself, in place: a program that
-// waits in open(2) has this inode. A fixed number of threads take parts of all files under way, the oldest file first,
-// each with one buffer. Thread-safe.
+// Writes the content of guarded stubs (guarded_stub.h) from the bucket into the file itself, because a program that
+// waits in open(2) holds this inode. A fixed number of threads, each with one buffer, take parts of all files under
+// way, the oldest file first. Thread-safe.
 
 #include <cstddef>
 #include <deque>
@@ -29,17 +29,17 @@ class Filler {
     int threads = 16;
     size_t part_bytes = size_t{4} << 20;
   };
-  // Called once: 0, or the error that a program's open should give (EIO, ENOSPC).
+  // Called once, with 0 or the error that the program's open should return (EIO, ENOSPC).
   using Done = std::function<void(int error)>;
 
-  // `config` outlives it. Errors: those of the state.
+  // `config` must outlive the Filler. Errors: those of the state.
   [[nodiscard]] static Result<std::unique_ptr<Filler>> open(const LinkConfig& config, const LinkHome& home,
                                                             std::function<void(const LinkEvent&)> on_event,
                                                             const std::stop_token& stop, const Options& options);
-  // Ends what is under way: such files stay stubs, and their programs get EIO.
+  // Stops fills that are under way: their files stay stubs, and the programs that wait get EIO.
   ~Filler();
 
-  // `file`: any descriptor of the file. One that is filled already is asked for no second time.
+  // Fills a file. `file`: any descriptor of it. A file that already has its content is not fetched again.
   void fill(Descriptor file, Done done);
 
  private:
@@ -76,10 +76,11 @@ class Filler {
   bool is_ending_ GUARDED_BY(mutex_) = false;
   std::deque<FilePtr> queue_ GUARDED_BY(mutex_);                               // with parts that no thread has taken
   std::map<std::pair<uint64_t, uint64_t>, FilePtr> files_ GUARDED_BY(mutex_);  // by device and inode
-  std::vector<Thread> threads_;                                                // after what they use
+  std::vector<Thread> threads_;                                                // last: use the members above
 };
 
-// After a kill: files whose fill had begun are stubs again. Errors: those of the state and of the files.
+// Turns files into stubs again if their fill had begun when a process was killed. Errors: those of the state and of
+// the files.
 [[nodiscard]] Status settle_fills(const LinkConfig& config, const LinkHome& home, LinkState& state);
 
 }  // namespace millrace::link

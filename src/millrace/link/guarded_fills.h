@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Fills the stubs that programs wait for: the side of the guardian (guardian.h) that runs the link. Starts a guardian
-// where there is none, and another one when it dies; the new one takes over fanotify's descriptor, of which this side
-// holds a copy.
+// Fills the stubs that programs wait for. This is the part of the guardian (guardian.h) in the process that runs the
+// link. It starts a guardian if there is none, and a new one when that dies. The new guardian takes over fanotify's
+// descriptor, of which this process holds a copy.
 
 #include <functional>
 #include <memory>
@@ -17,12 +17,12 @@ namespace millrace::link {
 
 class GuardedFills {
  public:
-  // `config` outlives it. Errors: those of the state, unavailable (the guardian does not start).
+  // `config` must outlive the object. Errors: those of the state, unavailable (the guardian does not start).
   [[nodiscard]] static Result<std::unique_ptr<GuardedFills>> start(const LinkConfig& config, const LinkHome& home,
                                                                    std::function<void(const LinkEvent&)> on_event,
                                                                    std::function<void(const std::string&)> on_note,
                                                                    const std::stop_token& stop);
-  // Programs that wait get EIO, and so do others that open a stub, until the link runs again. The guardian stays.
+  // Stops filling. Programs that wait for a stub or open one get EIO until the link runs again. The guardian stays.
   ~GuardedFills();
 
  private:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Files of a Lustre with HSM (hierarchical storage, which FSx has): their content may lie in the HSM, and Lustre brings
-// it back when any program on any node reads it. Calls `lfs hsm_*` of PATH. Functions are thread-safe.
+// Files of a Lustre with HSM (hierarchical storage management, which FSx has). Their content may be in the HSM, and
+// Lustre restores it when any program on any node reads it. Runs `lfs hsm_*` with the lfs of PATH. Functions are
+// thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,69 +19,71 @@
 
 namespace millrace::link {
 
-// What `lfs hsm_state` tells of a file.
+// The output of `lfs hsm_state` for a file.
 struct HsmState {
-  bool exists = false;    // in the HSM, in some version
+  bool exists = false;    // the HSM has some version of it
   bool dirty = false;     // changed since it was archived
   bool released = false;  // the content is in the HSM only
   bool archived = false;
-  bool never_release = false, never_archive = false;  // as an administrator said
-  bool lost = false;                                  // the HSM has no content of it any more
+  bool never_release = false, never_archive = false;  // set by an administrator
+  bool lost = false;                                  // the HSM no longer has its content
   bool operator==(const HsmState&) const = default;
 };
-// "(0x0000000d) released exists archived, archive_id:1"; nullopt for what is none.
+// Parses "(0x0000000d) released exists archived, archive_id:1"; nullopt if it is something else.
 std::optional<HsmState> parse_hsm_state(std::string_view text);
 
-// What `lfs hsm_action` tells of a file.
+// The output of `lfs hsm_action` for a file.
 struct HsmAction {
-  std::string name;         // "RESTORE"; "" where nothing is asked for or under way
+  std::string name;         // "RESTORE"; "": no action is requested or under way
   std::string progress;     // "WAITING", "RUNNING"
-  int64_t moved_bytes = 0;  // so far, where the copytool tells
+  int64_t moved_bytes = 0;  // so far, if the copytool reports it
   bool operator==(const HsmAction&) const = default;
 };
-// "NOOP", "RESTORE RUNNING (4096 bytes moved)"; nullopt for what is none.
+// Parses "NOOP" or "RESTORE RUNNING (4096 bytes moved)"; nullopt if it is something else.
 std::optional<HsmAction> parse_hsm_action(std::string_view text);
 
-// Whether the file may be released: it has a size and no blocks. Asks no command.
+// Returns whether the file may be a released one: it has a size and no blocks. Runs no command.
 bool has_no_blocks(const std::string& path);
-// Errors: not_found (no lfs), unsupported (no Lustre with HSM), cancelled, unavailable (whatever else lfs says).
+// Returns the HSM state of a file. Errors: not_found (no lfs), unsupported (no Lustre with HSM), cancelled,
+// unavailable (any other failure of lfs).
 [[nodiscard]] Result<HsmState> hsm_state(const std::string& path, const std::stop_token& stop);
-// Whether the content of the file is in the HSM only. Asks lfs where it has no blocks. Errors: as above.
+// Returns whether the content of the file is in the HSM only. Asks lfs only if the file has no blocks. Errors: as for
+// hsm_state().
 [[nodiscard]] Result<bool> is_hsm_released(const std::string& path, const std::stop_token& stop);
-// The error of a file whose content is in the HSM only, where nothing tells that the bucket has it.
+// Returns the error for a file whose content is in the HSM only and is not known to be in the bucket.
 [[nodiscard]] Status refuse_to_read(const std::string& path, std::string_view reason);
-// Gives the blocks back. Lustre refuses it for a file that is dirty, not archived, or open on any node. Errors: also
-// unavailable: its reason.
+// Frees the file's blocks. Lustre refuses this for a file that is dirty, not archived, or open on any node. Errors: as
+// for hsm_state(), also unavailable with Lustre's reason.
 [[nodiscard]] Status hsm_release(const std::string& path, const std::stop_token& stop);
 
 struct HsmLimits {
-  double stall_s = 300;  // an action that makes no progress for so long is given up, and said
-  size_t at_once = 32;   // actions that are asked for and not done
+  double stall_s = 300;  // an action without progress for this long is given up and reported
+  size_t at_once = 32;   // actions that are requested and not finished
 };
 
-// Actions of the HSM's copytool, begun in the order of add(), a bounded number under way. Lustre only queues them, so
-// their files are looked at until they have ended. For one thread.
+// Runs actions of the HSM's copytool in the order of add(), with a bounded number under way. Lustre only queues an
+// action, so this polls the files until their actions have ended. For one thread.
 class HsmActions {
  public:
   enum class Kind { kArchive, kRestore };
-  // Called by add() and finish() with each path once.
+  // Called by add() and finish(), once for each path.
   using OnEnd = std::function<void(const std::string& path, const Status& status)>;
   HsmActions(Kind kind, HsmLimits limits, OnEnd on_end, std::stop_token stop)
       : kind_(kind), limits_(limits), on_end_(std::move(on_end)), stop_(std::move(stop)) {}
 
-  // Asks for the action; waits before that while as many as the limit are under way. Errors: cancelled; timeout:
-  // everything that was under way has stalled, so this one was not asked for.
+  // Requests the action; first waits while the maximum number is under way. Errors: cancelled; timeout (all actions
+  // under way have stalled, so this one was not requested).
   [[nodiscard]] Status add(const std::string& path);
-  // Waits for the rest. Errors: cancelled.
+  // Waits for the remaining actions. Errors: cancelled.
   [[nodiscard]] Status finish();
 
  private:
   struct Pending {
     std::string path;
     HsmAction action;            // as last seen
-    Clock::time_point moved_at;  // when it or one before it in the queue last moved
-    bool was_active = false;     // it was seen under way
-    bool was_idle = false;       // and then not, at the last look
+    Clock::time_point moved_at;  // when this file, or one before it in the queue, last made progress
+    bool was_active = false;     // an action was seen under way
+    bool was_idle = false;       // and none was seen at the last look
   };
   [[nodiscard]] Status look();
   [[nodiscard]] Status wait_and_look();
@@ -94,7 +97,7 @@ class HsmActions {
   const std::stop_token stop_;
   std::vector<Pending> pending_;
   std::chrono::milliseconds pause_{0};
-  Clock::time_point moved_at_;  // when anything under way last moved
+  Clock::time_point moved_at_;  // when any action under way last made progress
   bool gave_up_ = false;
 };
 

@@ -17,7 +17,7 @@
 
 namespace millrace::link {
 
-// The owner that all tasks of a shared link are together.
+// The owner name that all tasks of a shared link have in common.
 inline constexpr const char* kTasks = "tasks";
 
 class Leader {
@@ -38,11 +38,11 @@ class Leader {
   // storage.
   [[nodiscard]] Status give_up();
 
-  // Whether some process leads and is not known to be dead. Errors: those of the storage.
+  // Returns whether some process leads and is not known to be dead. Errors: those of the storage.
   [[nodiscard]] Result<bool> is_held();
-  // The leader that the last call found; "" when there was none.
+  // Returns the leader that the last call found; "" if there was none.
   const std::string& holder() const { return holder_; }
-  // Whether the leader is a group of tasks that share the link.
+  // Returns whether the leader is a group of tasks that share the link.
   bool is_shared() const { return is_shared_; }
   std::chrono::duration<double> dead_after() const { return dead_after_; }
 
@@ -54,7 +54,7 @@ class Leader {
   [[nodiscard]] Result<std::optional<Record>> read();
   // Returns false when another node was faster.
   [[nodiscard]] Result<bool> write(const std::string& owner, const std::string& version);
-  // Whether the record has not changed for `dead_after`. REQUIRES: it has an owner.
+  // Returns whether the record has not changed for `dead_after`. REQUIRES: it has an owner.
   bool is_dead(const Record& record);
 
   const Location object_;
@@ -67,7 +67,7 @@ class Leader {
   Clock::time_point seen_since_;
 };
 
-// The leader of a link that several nodes may run. Errors: those of opening its URL.
+// Makes the Leader of a link that several nodes may run. Errors: those of opening its URL.
 [[nodiscard]] Result<Leader> leader_of(const LinkConfig& config, std::string owner);
 
 }  // namespace millrace::link

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Finds released files that were renamed. Their content exists only in the object under the name that the state knows.
-// That object may be neither removed nor replaced while a stub under another name needs it. The search ignores
+// Finds released files that were renamed. Their content exists only in the object under the old name, which the state
+// knows. That object may be neither removed nor replaced while a stub under another name needs it. The search ignores
 // filters. For one thread.
 
 #include <map>
@@ -25,11 +25,11 @@ class RenamedStubs {
   [[nodiscard]] static Result<RenamedStubs> find(const LinkConfig& config, const Location& here,
                                                  const sync::Filter& filter, const std::set<std::string>& versions,
                                                  const std::stop_token& stop);
-  // What needs the object of this file: a path with its version and no object of its own yet, or a folder that could
-  // not be read. "": nothing does. Errors: those of the state.
+  // Returns the path that needs the object of this file: one with its version and no object yet, or a folder that
+  // could not be read. "": nothing needs it. Errors: those of the state.
   [[nodiscard]] Result<std::string> holder_of(const LinkFile& file, LinkState& state) const;
 
-  // All released files that were found.
+  // Returns all released files that were found.
   std::vector<std::string> paths() const;
 
  private:

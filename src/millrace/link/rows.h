@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows of a link's state as bytes, for other tasks of the link (docs/format/link_tasks.md).
+// Encodes rows of a link's state as bytes, for other tasks of the link (docs/format/link_tasks.md).
 
 #include <string>
 #include <string_view>
@@ -12,7 +12,7 @@
 namespace millrace::link {
 
 std::string encode_rows(const std::vector<Learned>& rows);
-// `name`: of what they come from. Errors: corruption.
+// Decodes rows. `name`: the source of the bytes, for errors. Errors: corruption.
 [[nodiscard]] Result<std::vector<Learned>> decode_rows(std::string_view bytes, const std::string& name);
 
 }  // namespace millrace::link

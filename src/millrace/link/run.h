@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Keeps a directory and a bucket in step until it is stopped: a sweep at the start and then again and again, and
-// between two sweeps the files that the watch of the directory names. Sweeps come soon after each other while the
-// bucket changes, and seldom while it does not. A failure (the bucket is gone, the directory is not mounted) is said
-// once, and tried again. Blocks.
+// Keeps a directory and a bucket in sync until it is stopped. Sweeps at the start and then repeatedly, and between
+// sweeps carries the files that the watch of the directory names. Sweeps follow each other quickly while the bucket
+// changes, and slowly while it does not. A failure (the bucket is gone, the directory is not mounted) is reported once
+// and retried. Blocks.
 
 #include <functional>
 #include <stop_token>
@@ -15,18 +15,18 @@
 namespace millrace::link {
 
 struct RunOptions {
-  bool once = false;    // one sweep, and whatever it postponed; its error is returned
-  bool watch = true;    // of the directory
-  bool shares = false;  // with other tasks, which carry at the same time (shared_sweep.h)
-  // Tells of objects that may have changed: they are looked at at once. Outlives the run. Default: none.
+  bool once = false;    // one sweep, and the files that it postponed; returns the sweep's error
+  bool watch = true;    // watch the directory
+  bool shares = false;  // share sweeps with other tasks, which carry files at the same time (shared_sweep.h)
+  // Names objects that may have changed: the link looks at them at once. Must outlive the run. Default: none.
   NoticeBoard* notices = nullptr;
   std::function<void(const LinkEvent&)> on_event;
-  std::function<void(const std::string&)> on_note;  // what a person should know: a failure, what was not removed
+  std::function<void(const std::string&)> on_note;  // notes for people: a failure, files that were not removed
 };
 
-// Errors: unavailable (another process runs the link), invalid_argument (it shares, and the link is for one node),
-// unsupported (no SQLite), those of opening the two sides; with
-// `once` also those of the sweep. A stop is a success.
+// Runs a link. A stop is a success. Errors: unavailable (another process runs the link), invalid_argument (`shares`
+// with a link for one node), unsupported (no SQLite), those of opening the two sides; with `once` also those of the
+// sweep.
 [[nodiscard]] Status run_link(const LinkConfig& config, const LinkHome& home, sync::TransferEngine& engine,
                               const RunOptions& options, const std::stop_token& stop);
 

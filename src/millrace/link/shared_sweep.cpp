@@ -50,12 +50,11 @@ Result<SweepReport> SharedSweeps::take_part(bool adopt) {
   RETURN_IF_ERROR(shared_.refresh());
   if (!adopt || taken_ < 0 || shared_.newest() == taken_) {
     const int64_t sweep = shared_.newest() + 1;
-    sync::Share share(shared_.board_of(sweep),
-                      {.owner = owner_,
-                       .dead_after = dead_after(),
-                       .again = true,
-                       .after_beat = true,
-                       .next_path = [this](const std::string& after) { return next_path(after); }});
+    sync::Share share(
+        shared_.board_of(sweep),
+        {.owner = owner_, .dead_after = dead_after(), .again = true, .next_path = [this](const std::string& after) {
+           return next_path(after);
+         }});
     std::chrono::milliseconds pause = kFirstPause;
     bool closes = false;
     while (shared_.newest() < sweep) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A link that several tasks carry at once (`link run --task`): each sweep is a job whose ranges they share
-// (sync/share.h). One of them ends it: only then is anything removed. Between sweeps each task carries what it sees to
-// change. For one thread.
+// Sweeps of a link that several tasks carry at once (`link run --task`). Each sweep is a job whose ranges the tasks
+// share (sync/share.h). One of them ends it, and only then is anything removed. Between sweeps each task carries the
+// changes that it sees. For one thread.
 
 #include <chrono>
 #include <cstdint>
@@ -19,18 +19,19 @@ namespace millrace::link {
 
 class SharedSweeps {
  public:
-  // All of these outlive it. `board`: the folder of the link's tasks, in the bucket; `owner`: of no other process,
-  // ever.
+  // All objects passed by reference must outlive this one. `board`: the folder of the link's tasks, in the bucket.
+  // `owner`: a name that no other process ever has.
   SharedSweeps(const LinkConfig& config, const Location& here, const Location& there, Location board, std::string owner,
                LinkState& state, Carrier& carrier, std::stop_token stop);
 
-  // Takes part in the next sweep, which it begins where nobody has, until all of it is done. `adopt`: one that others
-  // have finished since the last call will do. The counts are this task's, the rest is of all. Errors: as sweep(),
-  // those of the board.
+  // Takes part in the next sweep until all of it is done; begins the sweep if nobody has. `adopt`: returns without a
+  // new sweep if other tasks have finished one since the last call. In the report, the counts are this task's; the
+  // other numbers are those of all tasks. Errors: as sweep(), those of the board.
   [[nodiscard]] Result<SweepReport> take_part(bool adopt);
-  // Brings what other tasks learned of these paths into the state, so that the carrier may look at them; and tells the
-  // others what came of it. Errors: those of the board, of the state.
+  // Loads what other tasks learned of these paths into the state, so that the carrier may look at them. Errors: those
+  // of the board, of the state.
   [[nodiscard]] Status prepare(const std::vector<std::string>& paths);
+  // Tells the other tasks what this task learned since.
   [[nodiscard]] Status publish() { return shared_.publish(); }
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Receives messages of an Amazon SQS queue, with the credentials and the signatures of S3 (docs/s3.md). A message that
-// is received is hidden from others for a time, and comes again unless it is removed by then. Thread-safe; blocks.
+// Receives messages of an Amazon SQS queue, with the credentials and signatures of S3 (docs/s3.md). A received message
+// is hidden from others for a time, and is delivered again unless it is removed by then. Thread-safe; blocks.
 
 #include <chrono>
 #include <memory>
@@ -15,25 +15,26 @@
 
 namespace millrace::link {
 
-// The region that a host of SQS names; "" for another host.
+// Returns the region in an SQS host name; "" for another host.
 std::string sqs_region(std::string_view host);
 
 struct SqsMessage {
   std::string body;
-  std::string handle;  // of this receipt; remove() takes it
+  std::string handle;  // handle of this receipt, for remove()
 };
 
 class SqsQueue {
  public:
-  // "https://sqs.eu-central-1.amazonaws.com/123456789012/queue", where requests go to. Another host's region is the one
-  // of the environment. No request is made. Errors: invalid_argument (no URL of a queue, the environment).
+  // Opens a queue by its URL, "https://sqs.eu-central-1.amazonaws.com/123456789012/queue", without a request. For a
+  // host that names no region, uses the region of the environment. Errors: invalid_argument (not the URL of a queue,
+  // the environment).
   [[nodiscard]] static Result<std::unique_ptr<SqsQueue>> open(const std::string& url);
   ~SqsQueue();
 
-  // Up to ten, as soon as there is one; none when there was none for `most`, at most 20 s. Errors: those of the
-  // transport, permission_denied (also: no credentials), not_found (no such queue), unavailable.
+  // Returns up to ten messages, as soon as there is one; none if none came within `most`, which is at most 20 s.
+  // Errors: those of the transport, permission_denied (also: no credentials), not_found (no such queue), unavailable.
   [[nodiscard]] Result<std::vector<SqsMessage>> receive(std::chrono::seconds most, const std::stop_token& stop);
-  // Errors: as of receive(); unavailable also when the queue kept one of them.
+  // Removes messages from the queue. Errors: as for receive(); unavailable also when the queue kept one of them.
   [[nodiscard]] Status remove(const std::vector<SqsMessage>& messages, const std::stop_token& stop);
 
  private:

@@ -13,9 +13,10 @@
 
 namespace millrace::link {
 
-// Whether the file has the attribute of a stub. A copy of a stub has it too.
+// Returns whether the file has the attribute of a stub. A copy of a stub has it too.
 [[nodiscard]] bool is_stub(const std::string& path);
-// Whether the file is one hole that nobody may read, or is guarded: it was released, even if the link's state is lost.
+// Returns whether the file is one hole that nobody may read, or a guarded stub. Such a file was released, even if the
+// link's state is lost.
 [[nodiscard]] bool looks_released(const std::string& path);
 // Makes a stub at `path`, and the folders above it. `replaces`: overwrite the stub at `path`; otherwise nothing may be
 // there. `guarded`: make a guarded stub with these attributes. Errors: already_exists, permission_denied (root, and a

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reading files of a link whose content is in the bucket only: released ones, and those of --lazy.
+// Reads files of a link whose content is in the bucket only: released files, and those of a --lazy link.
 
 #include <memory>
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace millrace::link {
 
-// The object of a file: `below` the bucket's side `url`, in this version; with "" in the version of `file`'s size and
-// time. Errors: unavailable (it is gone, or of another size or time), corruption (it has another version).
+// Opens the object `below` the bucket's side `url`, in this version; "": the version with the size and time of `file`.
+// Errors: unavailable (it is gone, or has another size or time), corruption (it has another version).
 [[nodiscard]] Result<std::unique_ptr<RandomReader>> open_object(const std::string& url, const std::string& below,
                                                                 const ObjectInfo& file, std::string version);
 
-// From now on local storage reads such files from the bucket, range by range, in the version that the link remembers;
-// on nodes that have no link, by the marker of the directory, if the object has the file's size and time. Once a
-// process, at its start; starts nothing.
+// Makes local storage read such files from the bucket, range by range, in the version that the link remembers. On
+// nodes without a link it finds the bucket by the directory's marker, and requires that the object has the file's size
+// and time. Call once per process, at its start. Only registers hooks: opens no link and starts no thread.
 void read_stubs_from_buckets();
 
 }  // namespace millrace::link

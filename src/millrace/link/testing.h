@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For the tests of this room: a link between a temporary directory and a bucket in memory.
+// Test helpers of this room: a link between a temporary directory and a bucket in memory.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ inline constexpr double kDay = 86'400;  // in seconds
 
 using Files = std::map<std::string, std::string>;  // path -> content
 
-// Without what Millrace keeps there.
+// Returns the files, without those that Millrace keeps there.
 inline Files files_below(const std::filesystem::path& directory) {
   Files files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(directory)) {
@@ -47,7 +47,7 @@ inline Files objects_below(const Location& root) {
   return files;
 }
 
-// As if the machine's clock had been set, until it goes out of scope.
+// Pretends that the machine's clock was set, while it is in scope.
 class OtherTime {
  public:
   explicit OtherTime(double ahead_s) { set_clock_ahead_for_test(ahead_s); }
@@ -56,7 +56,7 @@ class OtherTime {
   OtherTime& operator=(const OtherTime&) = delete;
 };
 
-// A directory, and the side of a bucket.
+// A temporary directory, and a location for the bucket's side.
 class TwoSides {
  public:
   std::filesystem::path directory() const { return std::filesystem::path(folder_.path()) / "directory"; }
@@ -80,7 +80,7 @@ class TwoSides {
   Location there_;
 };
 
-// A link that carries all changes both ways.
+// Returns the rules of a link that carries all changes both ways.
 inline LinkConfig everything() {
   return {.imports = {true, true, true}, .exports = {true, true, true}};
 }
@@ -112,13 +112,13 @@ class LinkBench : public TwoSides {
   const Location& here() const { return here_; }
   const Location& there() const { return there_; }
   LinkState& state() { return *state_; }
-  // What fails of the requests to the bucket by sweeps of this bench.
+  // The faults that the requests of this bench's sweeps to the bucket meet.
   FaultPlan& faults() { return *faults_; }
   sync::TransferEngine& engine() { return *engine_; }
   LinkHome home() const { return home_of(links(), "test"); }
   const std::vector<std::string>& events() const { return events_; }
 
-  // As a new process would.
+  // Opens the state again, as a new process would.
   void reopen() {
     state_.reset();
     auto state = LinkState::open(home().state_path());
@@ -127,7 +127,7 @@ class LinkBench : public TwoSides {
   }
 
   [[nodiscard]] Result<SweepReport> sweep() { return sweep_after_look_at(""); }
-  // `path`: one that a watch named before; "": none.
+  // `path`: a path that a watch named before the sweep; "": none.
   [[nodiscard]] Result<SweepReport> sweep_after_look_at(const std::string& path) {
     Mutex mutex;
     Carrier carrier(config_, here_, there_, *state_, *engine_,
@@ -152,8 +152,8 @@ class LinkBench : public TwoSides {
     return report ? report->counts : LinkCounts();
   }
 
-  // What lies in the trash of the directory, or of the bucket, by its old path.
-  // `dated`: with the time, so that nothing of one path hides another.
+  // Returns the files in the trash of the directory, or of the bucket, by their old path. `dated`: the path begins
+  // with the time, so that two versions of one path both show.
   Files trash_here(bool dated = false) const {
     Files files;
     const auto trash = directory() / ".millrace/trash";

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where the copies of removed files, and what loses a conflict, lie for a time: ".millrace/trash/TIME/PATH" below the
-// directory and below the bucket's URL. Thread-safe.
+// Keeps the copies of removed files, and the losing versions of conflicts, for a time: at ".millrace/trash/TIME/PATH"
+// below the directory and below the bucket's URL. Thread-safe.
 
 #include <cstdint>
 #include <stop_token>
@@ -13,23 +13,23 @@
 
 namespace millrace::link {
 
-// "20261125T213400Z": sorts by time, and no file system refuses it.
+// Returns "20261125T213400Z": sorts by time, and every file system accepts it.
 std::string stamp(int64_t seconds);
 
 class Trash {
  public:
-  // All of these outlive it.
+  // All objects passed by reference must outlive the Trash.
   Trash(const LinkConfig& config, const Location& here, const Location& there, sync::TransferEngine& engine,
         std::stop_token stop)
       : config_(config), here_(here), there_(there), engine_(engine), stop_(std::move(stop)) {}
 
-  // A copy of the file, or of the object, goes there; nothing happens on a side that has no trash. The file is a link
-  // where the file system has links. Errors: those of copying.
+  // Copies the file, or the object, to the trash of its side; does nothing if that side has no trash. The copy of a
+  // file is a hard link if the file system has them. Errors: those of copying.
   [[nodiscard]] Status keep_file(const std::string& path, const ObjectInfo& file) const;
   [[nodiscard]] Status keep_object(const std::string& path, const ObjectInfo& object) const;
-  // The file itself goes there, or away where there is no trash.
+  // Moves the file itself to the trash, or removes it if there is no trash.
   [[nodiscard]] Status throw_file(const std::string& path) const;
-  // Removes what lies there longer than the link says. Errors: those of the two sides.
+  // Removes everything that has been in the trash longer than the link keeps it. Errors: those of the two sides.
   [[nodiscard]] Status empty() const;
 
  private:

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The time of day, which an administrator or NTP may set ahead or back while a link runs. What would do harm too early
-// (removing what lies in the trash, releasing what is long unused) asks the bucket's clock, too, or earliest_now_s();
-// what is stamped, and would go too early if the stamp were too old, asks latest_now_s(). Thread-safe. All in seconds
-// since 1970, UTC.
+// The time of day, which an administrator or NTP may set ahead or back while a link runs. Actions that do harm when
+// they come too early (emptying the trash, releasing long unused files) also check the bucket's clock, or use
+// earliest_now_s(). Time stamps use latest_now_s(), because a stamp that is too old would let its file be removed too
+// early. Thread-safe. All times are in seconds since 1970, UTC.
 
 #include <cstdint>
 
@@ -13,17 +13,18 @@
 namespace millrace::link {
 
 double wall_now_s();
-int64_t earliest_now_s();  // a clock that was set ahead since this process began does not count
-int64_t latest_now_s();    // nor does one that was set back, or shows less than not_before()
+int64_t earliest_now_s();  // ignores a clock that was set ahead after this process began
+int64_t latest_now_s();    // ignores a clock that was set back, or that shows less than not_before()
 
-// A time that has passed already, as an earlier process wrote it down. Later calls with less change nothing.
+// Tells a time that has passed already, as an earlier process recorded it. Later calls with a smaller value change
+// nothing.
 void not_before(int64_t seconds);
 
-// The bucket's own clock, by the time that it gives an object which is written for this and removed. Blocks. Errors:
-// those of writing; unsupported (its objects have no times).
+// Returns the bucket's own time: writes an object, reads the time that the bucket gave it, and removes it. Blocks.
+// Errors: those of writing; unsupported (its objects have no times).
 [[nodiscard]] Result<int64_t> bucket_now_s(const Location& there);
 
-// Tests: as if somebody had set the clock so far ahead, or back, of what it would show.
+// Pretends that the clock was set ahead by `seconds`, or back. For tests.
 void set_clock_ahead_for_test(double seconds);
 
 }  // namespace millrace::link

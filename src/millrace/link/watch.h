@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which paths of a directory tree may have changed: inotify(7), a watch a directory, without root. Events are hints and
-// never believed; what was lost (too many events, too few watches) is said, and a sweep finds it. For one thread.
+// Watches a directory tree for paths that may have changed, by inotify(7) with one watch per directory, without root.
+// Events are only hints. Lost events (too many events, too few watches) are reported, and a sweep finds those changes.
+// For one thread.
 
 #include <chrono>
 #include <memory>
@@ -24,17 +25,17 @@ class TreeWatch {
   ~TreeWatch();
 
   struct Seen {
-    std::vector<std::string> paths;    // below the root, in any order, each perhaps more than once
-    std::vector<std::string> renamed;  // files that were given these names: whole, as far as their writer is concerned
-    // New names, and those of a new folder. Whether a writer has just begun there or a whole file got its name by
-    // link(2) no event tells (how_committed() of lease.h does).
+    std::vector<std::string> paths;    // below the root, in any order, possibly repeated
+    std::vector<std::string> renamed;  // files renamed to these names: their writer considers them complete
+    // New names, including those in a new folder. Events do not tell whether a writer has just begun there or a
+    // complete file got its name by link(2); how_committed() of lease.h does.
     std::vector<std::string> created;
-    bool removed = false;  // something is gone or has another name
-    bool lost = false;     // changes that no path tells: look at everything
+    bool removed = false;  // something was removed or renamed
+    bool lost = false;     // there are changes without a path: look at everything
   };
   // Waits until something is seen, `most` has passed or `wake_fd` (an eventfd, not read here) is readable.
   [[nodiscard]] Seen wait(std::chrono::milliseconds most, int wake_fd);
-  // Why not everything is watched; empty when it is.
+  // Returns why some directories are not watched; empty if all are.
   const std::string& problem() const { return problem_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where checks put what they find: the one report of all linters and validators.
+// Collects the findings of checks, for all linters and validators.
 
 #include <cstdint>
 #include <optional>
@@ -17,31 +17,31 @@
 namespace millrace {
 
 struct FindingPlace {
-  std::string file = {};         // empty: the report's
-  int64_t line = 0, column = 0;  // as Finding has them
+  std::string file = {};         // empty: the report's file
+  int64_t line = 0, column = 0;  // as in Finding
   DataPlace data = {};
 };
 
 // Limits for the findings of one rule; 0: no limit.
 struct FindingLimits {
-  int64_t kept = 0;          // in memory, in the order of add()
-  int64_t shown = 0;         // of these, in the order of places
-  std::string_view way_out;  // how the reader sees more: "--max-findings 0 shows up to 10,000"
+  int64_t kept = 0;          // kept in memory, in the order of add()
+  int64_t shown = 0;         // shown of the kept ones, in the order of places
+  std::string_view way_out;  // tells the reader how to see more: "--max-findings 0 shows up to 10,000"
 };
 
 // Thread-safe.
 class FindingReport {
  public:
-  // Findings that name no file are of `file`. REQUIRES: `rules` outlive the findings.
+  // Findings that name no file belong to `file`. REQUIRES: `rules` outlive the findings.
   explicit FindingReport(std::span<const Rule> rules, std::string file = {}, FindingLimits limits = {})
       : all_rules_(rules), file_(std::move(file)), limits_(limits), rules_(rules.size()) {}
 
-  // `fix` and `severity`: where they are not the rule's. REQUIRES: the rule is one of the report's.
+  // Adds a finding. `fix` and `severity` replace those of the rule. REQUIRES: the rule is one of the report's.
   void add(const Rule& rule, FindingPlace place, std::string message, std::string fix = {},
            std::optional<Severity> severity = {});
   void add(std::string_view rule_id, FindingPlace place, std::string message, std::string fix = {},
            std::optional<Severity> severity = {});
-  // The same at a place of a parser, which has a line and a column of the report's file.
+  // Adds a finding at a parser's place, which has a line and a column of the report's file.
   template <class TextPlace>
     requires requires(const TextPlace& at) { at.line + at.column; }
   void add(std::string_view rule_id, const TextPlace& at, std::string message, std::string fix = {},
@@ -49,7 +49,8 @@ class FindingReport {
     add(rule_id, FindingPlace{.line = at.line, .column = at.column}, std::move(message), std::move(fix), severity);
   }
 
-  // In the order of places. What a limit left out is counted in one more finding of its rule.
+  // Returns the findings in the order of places. If a limit left some out, adds one more finding to their rule with
+  // the number.
   std::vector<Finding> take();
   int64_t errors_so_far() const;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A list of what the threads of a loader are doing, and since when. Messages about a wait that takes too long quote it.
-// Thread-safe.
+// Lists the current activities of a loader's threads and when each began. Messages about a wait that takes too long
+// quote this list. Thread-safe.
 
 #include <cstddef>
 #include <list>
@@ -19,7 +19,8 @@ class Activities {
   };
 
  public:
-  // Lists `what` ("read s3://b/0.tar, 8 MiB at byte 0") as long as it lives. The list must outlive it; null: no list.
+  // Lists `what` ("read s3://b/0.tar, 8 MiB at byte 0") while this object exists. `list` must outlive it; null: no
+  // list.
   class Scope {
    public:
     Scope(Activities* list, std::string what);
@@ -32,7 +33,7 @@ class Activities {
     std::list<Entry>::iterator entry_;
   };
 
-  // The oldest `most` of them, each with its age, and how many more there are.
+  // Describes the oldest `most` activities, each with its age, and says how many more there are.
   std::string describe(size_t most);
 
  private:

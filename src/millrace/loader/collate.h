@@ -15,9 +15,9 @@
 namespace millrace::loader {
 
 enum class Collate {
-  kPad,      // a row is one sample: cut at seq_len, padded on the right
-  kPack,     // a row is seq_len tokens of samples laid end to end
-  kBestFit,  // a row is whole samples of up to seq_len tokens together, padded on the right; longer samples are cut
+  kPad,      // a row is one sample, cut at seq_len, padded on the right
+  kPack,     // a row is seq_len tokens of concatenated samples
+  kBestFit,  // a row is whole samples, together at most seq_len tokens, padded on the right; longer samples are cut
 };
 [[nodiscard]] Result<Collate> parse_collate(std::string_view name);  // "pad", "pack", "best_fit"
 std::string_view collate_name(Collate collate);
@@ -29,10 +29,10 @@ inline size_t id_bytes(IdType type) {
   return type == IdType::kInt64 ? 8 : 4;
 }
 
-// Tokens that lie next to each other in a row and belong to one sample.
+// Consecutive tokens of a row that belong to one sample.
 struct Piece {
   std::span<const uint32_t> ids;
-  // Bit `mask_begin + i`, the lowest of a byte first, is 1 where ids[i] is learned; nullptr: all are.
+  // Bit `mask_begin + i` (lowest bit of a byte first) is 1 where ids[i] is learned; nullptr: all are learned.
   const uint8_t* mask = nullptr;
   size_t mask_begin = 0;
 
@@ -46,13 +46,15 @@ struct Piece {
 struct ArraySpec {
   std::string_view name;
 };
-// "input_ids" and "labels". For pad also "attention_mask" (1 on tokens, 0 on padding). For the others "position_ids" (0
-// at the start of each sample in the row) and, with `documents`, "document_ids" (0, 1, ... in a row, -1 on padding).
+// Returns the arrays of a batch. All have "input_ids" and "labels". kPad adds "attention_mask" (1 on tokens, 0 on
+// padding). kPack and kBestFit add "position_ids" (0 at the start of each sample in the row) and, with `documents`,
+// "document_ids" (0, 1, ... in a row, -1 on padding).
 std::span<const ArraySpec> batch_arrays(Collate collate, bool documents);
 
-// Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays. Labels are the ids themselves:
-// models shift them, as Hugging Face's do. The label is kIgnoreLabel on padding and where a piece's mask is 0. Except
-// for pad, it is so on the first token of every sample, which the sample before must not predict.
+// Writes row `row` of all arrays; `arrays[i]` is the start of array i of batch_arrays. Labels are the ids themselves,
+// because models shift them, as those of Hugging Face do. The label is kIgnoreLabel on padding and where a piece's
+// mask is 0. With kPack and kBestFit it is kIgnoreLabel also on the first token of every sample, which the previous
+// sample must not predict.
 void collate_row(Collate collate, IdType type, std::span<const Piece> pieces, int64_t seq_len, int64_t pad_id,
                  int64_t row, std::span<std::byte* const> arrays);
 

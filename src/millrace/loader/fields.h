@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Samples of any kind: which fields of them are read, and what becomes of each (docs/samples.md). Values; functions are
-// thread-safe.
+// Describes how a loader reads samples of any kind: the fields to read, and how to decode each (docs/samples.md).
+// Values; functions are thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -27,54 +27,54 @@ enum class FieldKind {
   kNpy,      // an array with its dtype and shape
   kRaw,      // an array whose dtype and shape are known
   kTokens,   // UTF-8, to be tokenised
-  kJson,     // bytes that are JSON, which is checked
-  kNpz,      // bytes that are a .npz, whose arrays are checked
+  kJson,     // bytes; checked to be JSON
+  kNpz,      // bytes; checked to be a .npz with valid arrays
 };
 [[nodiscard]] Result<FieldKind> parse_field_kind(std::string_view name);
 
-// How the arrays of a batch are laid together.
+// How the arrays of a batch are combined.
 enum class FieldBatch {
   kStack,  // [rows, ...]; all of one shape
   kPad,    // [rows, longest, ...]; shapes may differ in the first dimension
-  kList,   // one by one
+  kList,   // one array per row
 };
 [[nodiscard]] Result<FieldBatch> parse_field_batch(std::string_view name);
 
-// Appends the ids of a text. Called on several threads at once.
+// Appends the ids of a text to `ids`. Called by several threads at once.
 using Tokenize = std::function<Status(std::string_view text, std::vector<uint32_t>& ids)>;
 
 struct FieldSpec {
-  std::string name;                  // in the batch
-  std::vector<std::string> sources;  // fields of a sample ("seg.png"); the first of them that a sample has is taken
+  std::string name;                  // name in the batch
+  std::vector<std::string> sources;  // fields of a sample ("seg.png"); the first that the sample has is used
   FieldKind kind = FieldKind::kBytes;
-  bool is_required = true;  // a sample without it is damaged; else the field is always a list, with gaps
+  bool is_required = true;  // a sample without it is damaged; false: the field is a list with gaps
   FieldBatch batch = FieldBatch::kStack;
   double pad_value = 0;
-  int64_t length = 0;           // length of padded rows: longer ones are cut; 0: the longest of the batch
+  int64_t length = 0;           // length of padded rows; longer rows are cut; 0: the batch's longest row
   images::DecodeOptions image;  // kImage only
   bool channels_first = false;  // kImage only: [channels, height, width]
   bool as_float = false;        // kImage only: float32, 0 to 1
   std::string dtype;            // kRaw only, in NumPy's spelling: "<f4"
-  std::vector<int64_t> shape;   // kRaw only; one -1 takes what is left
+  std::vector<int64_t> shape;   // kRaw only; one side may be -1: computed from the size
   Tokenize tokenize;            // kTokens only
 };
 
-// The fields that are read of a sample. No specs: all of its fields, each by its extension.
+// The fields to read from each sample. Without specs all fields are read, each decoded by its extension.
 struct SampleFields {
   std::vector<FieldSpec> specs;
-  // Used when all fields are taken:
-  bool decodes = true;                                                       // false: each is bytes
-  bool decodes_pictures = true;                                              // false: pictures are bytes
-  FieldSpec picture{.kind = FieldKind::kImage, .batch = FieldBatch::kList};  // how they are decoded
-  bool may_differ = false;    // samples of one batch may lack fields of others
-  bool with_sources = false;  // each batch says which shard each sample comes from
+  // Used without specs:
+  bool decodes = true;                                                       // false: all fields stay bytes
+  bool decodes_pictures = true;                                              // false: pictures stay bytes
+  FieldSpec picture{.kind = FieldKind::kImage, .batch = FieldBatch::kList};  // how pictures are decoded
+  bool may_differ = false;    // samples of one batch may have different fields
+  bool with_sources = false;  // each batch names the shard of each sample
 
   bool takes_all() const { return specs.empty(); }
 };
-// Errors: invalid_argument (two fields of one name, a wrong shape or dtype).
+// Checks the specs. Errors: invalid_argument (two fields of one name, a wrong shape or dtype).
 [[nodiscard]] Status check_fields(const SampleFields& fields);
 
-// The spec of a field by the part of its name after the last dot, where all fields are taken.
+// Returns the spec of a field when there are no specs: chosen by the part of its name after the last dot.
 FieldSpec spec_of_extension(std::string_view field, const SampleFields& fields);
 
 // A value of a sample.
@@ -91,27 +91,27 @@ struct Value {
   std::vector<int64_t> shape;
   bool fortran_order = false;
   std::span<const std::byte> data;
-  std::shared_ptr<const void> memory;  // keeps `data` alive; null: the giver of the bytes does
+  std::shared_ptr<const void> memory;  // keeps `data` alive; null: `data` points into the caller's bytes
 
   bool is_array() const { return form == Form::kArray; }
 };
 
-// The value of one field. `where` names shard and sample, for messages. Errors: corruption (the bytes are not what
-// `kind` says), unsupported (a dtype of objects), those of images::decode and of FieldSpec::tokenize.
+// Decodes the value of one field. `where` names shard and sample, for messages. Errors: corruption (the bytes are not
+// of FieldSpec::kind), unsupported (a dtype of objects), those of images::decode and of FieldSpec::tokenize.
 [[nodiscard]] Result<Value> decode_field(const FieldSpec& spec, std::span<const std::byte> data,
                                          std::string_view where);
-// Whether a field is gzip by its name ("txt.gz", "npy.gz"). The part before ".gz" names its kind.
+// Returns whether a field's name says that it is gzip ("txt.gz", "npy.gz"). The part before ".gz" names its kind.
 inline bool is_gzip(std::string_view field) {
   return field.ends_with(".gz");
 }
-// Its unpacked bytes. Errors: corruption; resource_exhausted (more than 1 GiB).
+// Returns the unpacked bytes of a gzip field. Errors: corruption; resource_exhausted (more than 1 GiB).
 [[nodiscard]] Result<std::shared_ptr<const std::vector<std::byte>>> unpack_field(std::span<const std::byte> data,
                                                                                  std::string_view where);
-// Converts a value that states its own form to that of `spec`; kBytes leaves it as it is. Errors: invalid_argument (it
-// cannot become what `kind` says).
+// Converts a value that states its own form to the form of `spec`; kBytes leaves it as it is. Errors: invalid_argument
+// (the value cannot be converted to FieldSpec::kind).
 [[nodiscard]] Result<Value> convert_value(const FieldSpec& spec, Value value, std::string_view where);
 
-// The bytes of an item of a dtype that has a fixed size: "<f4" has 4. nullopt: another dtype.
+// Returns the bytes of one item of a dtype of fixed size: 4 for "<f4". nullopt: the dtype has no fixed size.
 std::optional<int64_t> dtype_bytes(std::string_view dtype);
 
 }  // namespace millrace::loader

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A batch of token ids with all that belongs to it in one piece of memory, so that one copy moves it to a device. Pure
+// Packs a batch of token ids and its other parts into one piece of memory, so that one copy moves it to a device. Pure
 // functions; thread-safe.
 
 #include <cstddef>
@@ -16,12 +16,13 @@
 namespace millrace::loader {
 
 struct PackedBatch {
-  // C order, of dtype "int32", "int64" or "bool" as NumPy has them, at a multiple of BatchRing::kAlignment.
+  // An array in C order. `dtype` is "int32", "int64" or "bool", as in NumPy. `offset` is a multiple of
+  // BatchRing::kAlignment.
   struct Field {
     std::string_view name;
     std::string_view dtype;
     std::vector<int64_t> shape;
-    int64_t offset = 0;  // at `data`
+    int64_t offset = 0;  // offset from `data`
     bool operator==(const Field&) const = default;
   };
   std::vector<Field> fields;
@@ -30,15 +31,15 @@ struct PackedBatch {
   std::shared_ptr<void> memory;  // keeps `data` alive
 };
 
-// Parts of a batch that are wanted besides its arrays.
+// The parts of a batch to include besides its arrays.
 struct PackedFields {
   bool sources = false;  // Batch::sources
   bool state = false;    // Batch::epoch and Batch::next_position
 };
 
-// The bytes from one array of a batch of `rows` rows to the next.
+// Returns the distance in bytes between consecutive arrays of a batch of `rows` rows.
 int64_t array_stride(const LoaderOptions& options, int64_t rows);
-// The most bytes that a packed batch of `rows` rows takes.
+// Returns the most bytes that a packed batch of `rows` rows can take.
 int64_t packed_bytes(const LoaderOptions& options, int64_t rows);
 
 // Puts the parts that a batch carries after its arrays, if its memory has room for them. Otherwise puts arrays and

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows that somebody else reads (a table, an object of Python) as a SampleSource. What is read is held in memory from
-// the planning of a block until its rows are in the block.
+// Makes a SampleSource of rows that a RowReader reads (from a table or a Python object). The rows of a block stay in
+// memory from the planning of the block until they are decoded into it.
 
 #include <cstdint>
 #include <memory>
@@ -20,7 +20,7 @@ namespace millrace::loader {
 
 struct Row {
   std::string key;
-  std::vector<std::pair<std::string, std::string>> fields;  // name, value as typed_value.h has it
+  std::vector<std::pair<std::string, std::string>> fields;  // name and value (typed_value.h)
   std::optional<Error> error;                               // error of this row alone
 };
 
@@ -36,15 +36,15 @@ class RowReader {
     std::string identity;  // see SampleSource::identity()
     std::vector<RowShard> shards;
     int64_t bytes = 0;        // approximate size of all rows; 0: not known
-    int64_t window_rows = 0;  // rows that are best read together; 0: as many as their bytes say
+    int64_t window_rows = 0;  // rows that are best read together; 0: chosen from their size
   };
 
   virtual ~RowReader() = default;
-  // The rows [begin, end) of a shard. Errors: corruption, not_found, ... of all of them.
+  // Reads the rows [begin, end) of a shard. An error (corruption, not_found, ...) concerns all these rows.
   [[nodiscard]] virtual Result<std::vector<Row>> read(int64_t shard, int64_t begin, int64_t end) = 0;
 };
 
-// `metrics` (read_bytes, read_seconds) and `activities` (may be null) must outlive the source.
+// Makes the source. `metrics` (read_bytes, read_seconds) and `activities` (may be null) must outlive it.
 std::unique_ptr<order::SampleSource> make_row_source(RowReader::Facts facts, std::unique_ptr<RowReader> reader,
                                                      Metrics& metrics, Activities* activities);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads a shard whole and compares it with its index, its manifest's entry and, where it has one, its Megatron index.
-// Values; functions are thread-safe.
+// Reads a whole shard and compares it with its index, its entry in the manifest and, if there is one, its Megatron
+// index. Values; functions are thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -17,15 +17,15 @@ namespace millrace::loader {
 struct ShardCheck {
   std::vector<Error> damage;
   std::optional<Error> failure;  // the shard could not be read
-  bool indexed = false;          // without an index only the structure was checked
+  bool indexed = false;          // false: no index, so only the structure was checked
   int64_t samples = 0;
   int64_t bytes = 0;
-  int64_t links = 0;  // hard and symbolic links of the archive: no data, so no part of a sample
+  int64_t links = 0;  // hard and symbolic links in the archive; they have no data and belong to no sample
 };
 
-// `reader` reads the shard's file.
+// Checks the shard's file through `reader`.
 ShardCheck check_shard_file(const Shard& shard, const RandomReader& reader);
-// Judges a shard whose file could not be opened: it is damage that a shard of a manifest is missing.
+// Judges a shard whose file could not be opened. A missing shard that a manifest lists is damage.
 ShardCheck unopened_shard(const Shard& shard, Error error);
 
 }  // namespace millrace::loader

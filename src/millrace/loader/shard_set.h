@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The shards behind what a user typed, and the indexes beside them. Values; thread-safe to read.
+// Finds the shards that a user's paths and URLs name, and the indexes beside them. Values; thread-safe to read.
 
 #include <functional>
 #include <optional>
@@ -19,22 +19,23 @@ namespace millrace::loader {
 struct Shard {
   Location location;
   std::optional<formats::ShardEntry> entry;  // the entry in a manifest or part record
-  Hash128 tokenizer_hash;  // from the manifest or part record; zeros: there is none, or it is not known
-  int64_t id_limit = 0;    // 1 + the tokenizer's largest id; 0 when not known
-  std::string ids_field;   // from the manifest; empty when there is none, or it is not known
+  Hash128 tokenizer_hash;                    // from the manifest or part record; zeros: neither exists, or unknown
+  int64_t id_limit = 0;                      // 1 + the tokenizer's largest id; 0: unknown
+  std::string ids_field;                     // from the manifest; empty: no manifest, or unknown
 };
 
-// Puts a layer such as a cache in front of an opened folder or file; empty: none.
+// Puts a layer, such as a cache, in front of an opened folder or file. Empty: no layer.
 using ReadThrough = std::function<Result<Location>(Location)>;
 
-// Braces and globs (storage/glob.h; in byte order) are expanded. Names ending in ".tar" or ".bin" are shards; anything
-// else is a folder, whose manifest, else complete set of part records, else *.tar files say what belongs to it. Shards
-// are not opened. Errors: not_found (no match, a folder without shards, a missing part), unsupported (a packed
-// archive), invalid_argument (another file), corruption (a manifest or part record), those of storage.
+// Finds the shards of `urls`. Expands braces and globs (storage/glob.h; in byte order). A name ending in ".tar" or
+// ".bin" is a shard; any other name is a folder. The shards of a folder are those that its manifest lists, else those
+// of its complete set of part records, else its *.tar files. Opens no shard. Errors: not_found (no match, a folder
+// without shards, a missing part), unsupported (a packed archive), invalid_argument (another file), corruption (a
+// manifest or part record), those of storage.
 [[nodiscard]] Result<std::vector<Shard>> find_shards(const std::vector<std::string>& urls,
                                                      const ReadThrough& read_through = {});
 
-// The shards of one folder, as find_shards takes it.
+// Finds the shards of one folder, in the same way as find_shards.
 [[nodiscard]] Result<std::vector<Shard>> find_shards_in(const Location& folder);
 
 struct StoredIndex {
@@ -43,7 +44,7 @@ struct StoredIndex {
   int64_t size_bytes = 0;  // size of the index file
 };
 Location index_location(const Shard& shard);
-// Nothing when there is none. Errors: corruption, unsupported, those of storage.
+// Reads the index of a shard; nullopt: the shard has none. Errors: corruption, unsupported, those of storage.
 [[nodiscard]] Result<std::optional<StoredIndex>> read_index(const Shard& shard);
 
 }  // namespace millrace::loader

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Shards of token ids as a SampleSource: folders that `prepare` wrote, brace patterns, single tars. Thread-safe.
+// Makes a SampleSource of shards of token ids: folders that `prepare` wrote, brace patterns, single tars. Thread-safe.
 
 #include <memory>
 #include <optional>
@@ -19,8 +19,8 @@
 namespace millrace::loader {
 
 struct ShardSourceOptions {
-  std::string name;       // named in messages: what the user typed
-  std::string ids_field;  // empty: what the manifest or the index names
+  std::string name;       // name in messages: the text that the user typed
+  std::string ids_field;  // empty: the field that the manifest or the index names
   bool needs_ids = true;  // false: samples may lack token ids, and plans have no token counts
   // true: reads the samples before the damage of a damaged tar without an index, and damaged_shards() lists it. false:
   // such a tar is an error.
@@ -35,12 +35,12 @@ struct ShardSourceOptions {
   Activities* activities = nullptr;  // lists the openings and index reads under way; outlives the source
 };
 
-// Opens the shards that find_shards() returned. A shard that a manifest describes is not opened, nor is its index,
-// until a plan needs it. The indexes of other shards are read now, many at once. A shard without an index is read whole
-// to build one in memory; a log line says so. `metrics` (read_bytes, read_seconds) must outlive the source. `stop` ends
-// the opening, and later reads of the source. Errors: not_found (a shard), corruption (index), cancelled,
-// invalid_argument (two tokenizers, or another one than was asked for). With keeps_sound_parts, corruption of all
-// shards is an error.
+// Opens the shards that find_shards() returned. When a manifest describes a shard, neither the shard nor its index is
+// opened until a plan needs it. The indexes of other shards are read now, many in parallel. A shard without an index
+// is read whole to build one in memory; a log line says so. `metrics` (read_bytes, read_seconds) must outlive the
+// source. `stop` ends the opening and later reads of the source. Errors: not_found (a shard), corruption (index),
+// cancelled, invalid_argument (shards of two tokenizers, or of another than expected). With keeps_sound_parts,
+// corruption is an error only when it affects all shards.
 [[nodiscard]] Result<std::unique_ptr<order::SampleSource>> open_shard_source(std::vector<Shard> shards,
                                                                              const ShardSourceOptions& options,
                                                                              Metrics& metrics,

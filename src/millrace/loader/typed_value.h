@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A field that says itself what it is, as rows have them. Its bytes: a letter, and
+// Parses the fields of rows, whose bytes state their own form. The bytes are a letter, followed by
 //
 //   b  bytes          t  UTF-8          j  JSON          n  nothing: the row has no value here
 //   a  an array: the length of its dtype, the dtype as NumPy has it, the number of dimensions (a byte each), its sides
@@ -17,7 +17,8 @@
 
 namespace millrace::loader {
 
-// Views into `bytes`. Errors: corruption (cut, unknown, an array of another size than it says).
+// Parses a field. The value points into `bytes`. Errors: corruption (cut, unknown letter, an array whose size does not
+// match its shape).
 [[nodiscard]] Result<Value> parse_typed_value(std::span<const std::byte> bytes, std::string_view where);
 
 }  // namespace millrace::loader

@@ -10,15 +10,16 @@
 
 namespace millrace::monitor {
 
-// Other folders than the real ones are recordings.
+// The folders to read. Tests use recordings instead of the real ones.
 struct Roots {
   std::filesystem::path proc = "/proc";
   std::filesystem::path sys = "/sys";
 };
 
-// Adds processors, pressure, memory, cgroup limits, disks, network and RDMA. What the node lacks goes to `missing`.
+// Adds processors, pressure, memory, cgroup limits, disks, network and RDMA. Adds parts that the node lacks to
+// `missing`.
 void read_node(const Roots& roots, Sample& sample);
-// Adds what NFS and Lustre clients count. A node that mounts none of them lacks nothing.
+// Adds the counters of NFS and Lustre clients. A node without such mounts counts as complete.
 void read_clients(const Roots& roots, Sample& sample);
 
 }  // namespace millrace::monitor

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GPUs through NVML, NVIDIA's management library, opened at run time. The layouts of its structures are those of
-// nvml.h 12.9 to 13.5; a call that the driver lacks leaves its value out. Not thread-safe.
+// Reads GPUs through NVML, NVIDIA's management library, opened at run time. The layouts of its structures are those of
+// nvml.h 12.9 to 13.5. If the driver lacks a call, its value is left out. Not thread-safe.
 
 #include <memory>
 #include <string>
@@ -14,14 +14,14 @@ namespace millrace::monitor {
 
 class Nvml {
  public:
-  // Errors: unsupported (no such library, or one without NVML's functions), unavailable (NVML does not start: no
-  // driver, or one that was upgraded since it was loaded).
+  // Opens the library. Errors: unsupported (no such library, or one without NVML's functions), unavailable (NVML does
+  // not start: no driver, or one that was upgraded since it was loaded).
   [[nodiscard]] static Result<std::unique_ptr<Nvml>> open(const std::string& library);
   ~Nvml();
   Nvml(const Nvml&) = delete;
   Nvml& operator=(const Nvml&) = delete;
 
-  // Adds each GPU's values with the label `gpu`. A GPU that fell off the bus goes to `missing`.
+  // Adds each GPU's values with the label `gpu`. Adds a GPU that fell off the bus to `missing`.
   void read(Sample& sample);
 
  private:

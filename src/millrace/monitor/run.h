@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The monitor of one node: a sample every `interval` into each sink, until it is stopped. One thread, memory that does
-// not grow.
+// The monitor of one node: writes a sample to each sink every `interval`, until it is stopped. Uses one thread, and
+// memory that does not grow.
 
 #include <chrono>
 #include <functional>
@@ -25,7 +25,8 @@ struct MonitorConfig {
   std::vector<std::string> programs;  // folders where processes show their numbers (Programs)
 };
 
-// `missing` gets each part that the node lacks, once. A stop is the normal end. Errors: those of the sinks.
+// Runs the monitor. Calls `missing` once for each part that the node lacks. A stop is the normal end. Errors: those of
+// the sinks.
 [[nodiscard]] Status run_monitor(const MonitorConfig& config, const std::vector<std::unique_ptr<Sink>>& sinks,
                                  const std::function<void(const std::string&)>& missing, std::stop_token stop);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One look at a node: values with names, labels and units. Names follow Prometheus: base units (bytes, seconds), and
-// `_total` for counters that grow since boot or since the driver started. Values; not synchronised.
+// The values of one node at one time, with names, labels and units. Names follow Prometheus: base units (bytes,
+// seconds), and `_total` for counters that grow since boot or since the driver started. Values; not synchronised.
 
 #include <cstdint>
 #include <string>
@@ -11,7 +11,7 @@
 
 namespace millrace::monitor {
 
-// Constants; `name` and `help` are literals.
+// The description of a series, as a constant. `name` and `help` are literals.
 struct Series {
   const char* name;
   const char* help;
@@ -30,14 +30,14 @@ struct Sample {
   int64_t time_ns = 0;  // since 1970
   std::string host;
   std::vector<Value> values;
-  std::vector<std::string> missing;  // parts of the node that could not be read, with the reason
+  std::vector<std::string> missing;  // parts of the node that could not be read, each with the reason
 
   void add(const Series& series, double value, Labels labels = {}) {
     values.push_back({&series, std::move(labels), value});
   }
 };
 
-// `name{label="value"}`, with Prometheus's escapes.
+// Returns `name{label="value"}`, with Prometheus's escapes.
 std::string series_key(const Value& value);
 
 }  // namespace millrace::monitor

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For tests: a folder that looks like /proc or /sys, and the values of a sample by key.
+// Test helpers: a folder that looks like /proc or /sys, and the values of a sample by key.
 
 #include <gtest/gtest.h>
 

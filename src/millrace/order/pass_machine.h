@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Decides which pass of a loader comes next. Pure: reads no data, and knows no thread and no process. For one thread.
+// Decides which pass of a loader comes next. Pure: reads no data and uses no thread or process. For one thread.
 
 #include <cstdint>
 #include <functional>
@@ -13,10 +13,10 @@ namespace millrace::order {
 
 // The position of a reader.
 struct PassPosition {
-  int64_t number = 0;    // its pass, counted from 0
-  bool is_over = false;  // all batches of that pass were given
+  int64_t number = 0;    // number of the pass, counted from 0
+  bool is_over = false;  // all batches of that pass were returned
 };
-// Asks the reader for its position. Called only where the answer matters, because it may wait until the dataset is
+// Asks the reader for its position. Called only when the answer matters, because it may wait until the dataset is
 // open.
 using AskPosition = std::function<PassPosition()>;
 
@@ -27,63 +27,64 @@ struct NextStart {
   bool operator==(const NextStart&) const = default;
 };
 
-// Methods that return a pass return the one to begin, or nothing where the loader continues.
-//
-// The first `for` continues from the loader's position: its start, a loaded state, or the batches that next() gave.
-// Each further `for` begins the next pass, even when the one before it was left early. An endless loader always
+// Decides the passes of a loader. Methods that return a pass return the pass to begin, or nothing if the loader
 // continues.
+//
+// The first `for` continues from the loader's position: its start, a loaded state, or the batches that next()
+// returned. Each further `for` begins the next pass, even if the previous `for` was left early. An endless loader
+// always continues.
 class PassMachine {
  public:
   explicit PassMachine(bool is_endless) : is_endless_(is_endless) {}
 
   // Events of the loader.
 
-  // set_epoch(number). Returns false when it changes nothing, because a loaded state names another pass.
+  // Handles set_epoch(number). Returns false if it changes nothing because a loaded state names another pass.
   bool ask(int64_t number, const AskPosition& where);
-  // A state was loaded into the reader.
+  // Notes that a state was loaded into the reader.
   void loaded();
-  // The reader has another position in its pass.
+  // Notes that the reader was moved to another position in its pass.
   void moved();
-  // The reader has begun the pass that a method returned.
+  // Notes that the reader has begun the pass that a method returned.
   void began();
-  // next() has returned a batch.
+  // Notes that next() has returned a batch.
   void gave();
   // next() has reported the end of the pass.
   void ended() { is_ended_ = true; }
 
-  // The passes that follow.
+  // Questions about the passes that follow.
 
-  // A `for` begins.
+  // Returns the pass that a `for` begins.
   std::optional<int64_t> for_begins(const AskPosition& where);
-  // A `for` that has begun takes a further batch, perhaps after a state was loaded inside it.
+  // Notes that a running `for` takes a further batch, perhaps after a state was loaded inside the `for`.
   void for_goes_on() { continues_ = false; }
-  // next() is called outside a `for`.
+  // Returns the pass that next() begins when it is called outside a `for`.
   std::optional<int64_t> next_begins();
-  // The pass of the next batch.
+  // Returns the pass of the next batch.
   int64_t following(const AskPosition& where) const;
-  // The pass whose length len() gives: the one under way, or between passes the next one.
+  // Returns the pass whose length len() returns: the current pass, or between passes the next one.
   int64_t pass_of_length(const AskPosition& where) const;
-  // The pass at whose beginning a state stands; nothing: the state is the reader's position.
+  // Returns the pass that a state taken now begins; nothing: the state is the reader's position.
   std::optional<int64_t> pass_of_state(const AskPosition& where) const;
   NextStart next_start(const AskPosition& where) const;
 
   bool is_endless() const { return is_endless_; }
-  bool is_touched() const { return is_touched_; }  // the position is not the reader's start
+  bool is_touched() const { return is_touched_; }  // the reader was moved from its start
   int64_t moves() const { return moves_; }         // how often the reader was repositioned
 
  private:
   bool is_endless_;
   bool is_touched_ = false;
   bool continues_ = true;   // the next `for` continues from here
-  bool is_loaded_ = false;  // a state was loaded, and no batch given since
+  bool is_loaded_ = false;  // a state was loaded, and no batch returned since
   bool is_ended_ = false;   // next() has reported the end of the pass
   std::optional<int64_t> asked_;
   int64_t moves_ = 0;
 };
 
-// The pass that a DataLoader's worker begins, or nothing when it continues. `last`: the pass after the one that this
-// worker began last, and the loader's moves then. Errors: unsupported (workers have begun with an endless loader
-// before).
+// Returns the pass that a DataLoader's worker begins, or nothing if it continues. `last`: the pass after the one that
+// this worker began last, and the loader's moves at that time. Errors: unsupported (workers have already begun with an
+// endless loader).
 [[nodiscard]] Result<std::optional<int64_t>> pass_of_worker(const NextStart& start, const NextStart& last,
                                                             bool is_endless, const AskPosition& where);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A permutation of [0, n), computed number by number without a table. A Feistel network permutes the smallest domain of
-// 4^b numbers that holds n; it is applied again until the result is below n. docs/format/order.md ("Full") defines it
-// to the bit. A value; thread-safe.
+// A permutation of [0, n), computed number by number without a table. A Feistel network permutes the smallest domain
+// of 4^b numbers that holds n; it is applied repeatedly until the result is below n. docs/format/order.md ("Full")
+// defines the permutation to the bit. A value; thread-safe.
 
 #include <array>
 #include <cstdint>

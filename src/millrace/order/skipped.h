@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Steps that training leaves out, such as those around a spike of the loss. They are part of the loader's state. Pure
+// Steps that training skips, such as those around a spike of the loss. They are part of the loader's state. Pure
 // functions; thread-safe.
 
 #include <cstdint>
@@ -19,10 +19,11 @@ struct SkippedSteps {
   bool operator==(const SkippedSteps&) const = default;
 };
 
-// REQUIRES: `skipped` is sorted by epoch, then begin, and its ranges do not touch, as add_skipped leaves them.
+// Returns whether the step at `position` is skipped. REQUIRES: `skipped` is sorted by epoch, then begin, and its
+// ranges do not touch, as add_skipped() leaves them.
 bool is_skipped(std::span<const SkippedSteps> skipped, uint64_t epoch, int64_t position);
 void add_skipped(std::vector<SkippedSteps>& skipped, const SkippedSteps& more);
-// How many multiples of `stride` in [0, end) are skipped in `epoch`. REQUIRES: stride >= 1.
+// Returns how many multiples of `stride` in [0, end) are skipped in `epoch`. REQUIRES: stride >= 1.
 int64_t count_skipped(std::span<const SkippedSteps> skipped, uint64_t epoch, int64_t stride, int64_t end);
 
 }  // namespace millrace::order

@@ -21,8 +21,8 @@ std::span<const Check> network_checks();  // subnets, EFA, placement, security g
 std::span<const Check> storage_checks();  // volumes and file systems
 std::span<const Check> lustre_checks();   // FSx for Lustre
 std::span<const Check> slurm_checks();    // Slurm settings
-std::span<const Check> release_checks();  // what newer versions of ParallelCluster refuse
-std::span<const Check> script_checks();   // what job scripts need of the cluster
+std::span<const Check> release_checks();  // things that newer versions of ParallelCluster refuse
+std::span<const Check> script_checks();   // needs of job scripts
 
 // Calls `look` with every compute resource and its queue.
 template <class Look>

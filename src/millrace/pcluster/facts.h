@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Facts about an AWS account that a cluster file does not contain, from a file beside it (example: docs/cluster.md).
-// Values.
+// Facts about an AWS account that a cluster file does not contain, read from a separate file (example:
+// docs/cluster.md). Values.
 
 #include <cstdint>
 #include <map>
@@ -17,10 +17,10 @@ namespace millrace::pcluster {
 
 struct ReservationFacts {
   std::optional<int64_t> count;  // instances
-  bool capacity_block = false;   // else on demand
-  std::string zone;              // empty: unknown, as in all texts below
+  bool capacity_block = false;   // false: on demand
+  std::string zone;              // empty: unknown, as for all texts below
   std::string instance_type;
-  std::optional<double> hours;       // a block's length
+  std::optional<double> hours;       // length of a block
   std::optional<int64_t> available;  // instances that can be launched now
   std::string interconnect;          // capacity blocks of UltraServers only: "ok", "impaired"
   std::string platform;              // "Linux/UNIX", "Red Hat Enterprise Linux"
@@ -44,7 +44,7 @@ struct Facts {
   std::optional<double> longest_job_hours;
 };
 
-// Errors: invalid_argument with the line, for invalid YAML, an unknown key or a wrong type.
+// Parses the facts. Errors: invalid_argument with the line, for invalid YAML, an unknown key or a wrong type.
 [[nodiscard]] Result<Facts> parse_facts(std::string_view text, std::string_view file);
 
 }  // namespace millrace::pcluster

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Checks a ParallelCluster file without an AWS account: its schema, and the rules of rules.h. Thread-safe.
+// Checks a ParallelCluster file without an AWS account: its schema and the rules of rules.h. Thread-safe.
 
 #include <string>
 #include <string_view>
@@ -12,7 +12,7 @@
 
 namespace millrace::pcluster {
 
-// A job script that runs on the cluster; scripts.h lists what is read from it.
+// A job script that runs on the cluster; scripts.h lists the facts that are read from it.
 struct Script {
   std::string file;  // its name in findings
   std::string text;
@@ -20,14 +20,15 @@ struct Script {
 
 struct ConfigLintOptions {
   std::string file;          // its name in findings
-  Version version;           // of the ParallelCluster that is to take the file
-  std::string cluster_name;  // empty: not known
+  Version version;           // the ParallelCluster version that will read the file
+  std::string cluster_name;  // empty: unknown
   std::string facts_file;    // its name in errors
-  std::string facts;         // what the account contains (facts.h), as YAML; empty: unknown
+  std::string facts;         // facts about the account (facts.h), as YAML; empty: unknown
   std::vector<Script> scripts;
 };
 
-// Findings by place; suppressed ones are marked. Errors: invalid_argument where the facts cannot be read.
+// Returns the findings, sorted by place; suppressed ones are marked. Errors: invalid_argument if the facts cannot be
+// read.
 [[nodiscard]] Result<std::vector<Finding>> lint_config(std::string_view text, const ConfigLintOptions& options);
 
 }  // namespace millrace::pcluster

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A ParallelCluster file as the rules look at it: its queues, nodes and storage with defaults filled in, each with the
-// YAML that it came from. Treats a value of a wrong type as absent; the schema's rules report it. Points into
-// the document and must not outlive it.
+// A ParallelCluster file in the form that the rules need: its queues, nodes and storage with defaults filled in, each
+// with its YAML node. A value of a wrong type counts as absent; the schema's rules report it. Points into the document
+// and must not outlive it.
 
 #include <initializer_list>
 #include <optional>
@@ -19,32 +19,32 @@
 
 namespace millrace::pcluster {
 
-// --- steps through YAML; each takes and returns null for what is absent ----------------------------------------------
+// --- steps through YAML; each takes and returns nullptr for an absent node ------------------------------------------
 const yaml::Node* at(const yaml::Node* node, std::initializer_list<std::string_view> path);
 const yaml::Node* at(const yaml::Node* node, std::string_view key);
 std::string_view text_at(const yaml::Node* node, std::string_view key);
 std::optional<bool> bool_at(const yaml::Node* node, std::string_view key);
 std::optional<int64_t> int_at(const yaml::Node* node, std::string_view key);
 const std::vector<yaml::Node>& items_at(const yaml::Node* node, std::string_view key);
-// The place of the key where there is one, else of the mapping.
+// Returns the place of the key, or of the mapping if the key is absent.
 yaml::Place place_of(const yaml::Node& node, std::string_view key);
 
 struct Resource {
   const yaml::Node* node = nullptr;
   std::string name;
-  std::vector<const yaml::Node*> types;  // InstanceType, or those of Instances
-  std::vector<const Instance*> known;    // of these, those in the table
-  bool is_list = false;                  // Instances
+  std::vector<const yaml::Node*> types;  // InstanceType, or the types in Instances
+  std::vector<const Instance*> known;    // those of `types` that are in the table
+  bool is_list = false;                  // the resource uses Instances
   int64_t min_count = 0;
   int64_t max_count = 10;
   bool efa = false;
   bool smt = true;
-  const yaml::Node* reservation_id = nullptr;     // the resource's, or the queue's
-  const yaml::Node* reservation_group = nullptr;  // the same
-  const yaml::Node* placement = nullptr;          // the same
+  const yaml::Node* reservation_id = nullptr;     // of the resource, else of the queue
+  const yaml::Node* reservation_group = nullptr;  // of the resource, else of the queue
+  const yaml::Node* placement = nullptr;          // of the resource, else of the queue
 
   bool reserved() const { return reservation_id != nullptr || reservation_group != nullptr; }
-  // The GPUs of the known types; 0 where none is known.
+  // Returns the GPUs of the known types; 0 if no type is known.
   int64_t gpus() const;
   int64_t addresses() const;
 };
@@ -63,9 +63,9 @@ struct Queue {
 struct Storage {
   const yaml::Node* node = nullptr;
   std::string name;
-  std::string mount;  // with a slash in front
+  std::string mount;  // with a leading slash
   std::string_view type;
-  const yaml::Node* settings = nullptr;  // of its type
+  const yaml::Node* settings = nullptr;  // settings for its type
   bool existing = false;                 // named by an id
 };
 
@@ -88,11 +88,11 @@ struct Cluster {
 
 Cluster read_cluster(const yaml::Document& document, const ConfigLintOptions& options, Facts facts);
 
-// Treats "SlurmQueues" at the top of the file as if it were in Scheduling, so that all errors
-// are reported at once. Null where there are none.
+// Finds the queues; nullptr if there are none. Also accepts "SlurmQueues" at the top of the file instead of in
+// Scheduling, so that all errors are reported at once.
 const yaml::Node* find_queues(const yaml::Node& root);
 
-// The settings section that goes with a StorageType: "FsxLustreSettings"; empty for an unknown type.
+// Returns the settings section of a StorageType: "FsxLustreSettings"; empty for an unknown type.
 std::string_view settings_of(std::string_view storage_type);
 
 }  // namespace millrace::pcluster

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Writes a ParallelCluster file from a dozen lines (docs/cluster.md lists the keys): nodes that are reserved stay up,
-// EFA and NVMe are used, permissions are those of the buckets, storage outlives the cluster. Thread-safe.
+// Writes a ParallelCluster file from a dozen lines (docs/cluster.md lists the keys). Reserved nodes stay up, EFA and
+// NVMe are used, permissions match the buckets, and storage outlives the cluster. Thread-safe.
 
 #include <string>
 #include <string_view>
@@ -14,8 +14,8 @@ namespace millrace::pcluster {
 // The oldest ParallelCluster that accepts the written file.
 inline constexpr Version kOldestForNew{3, 8, 0};
 
-// The written file has neither errors nor warnings of lint_config for `version`. Errors: invalid_argument with place
-// and reason for a spec that cannot be read, or does not describe a possible cluster.
+// Writes a file that has neither errors nor warnings of lint_config for `version`. Errors: invalid_argument with place
+// and reason if the spec cannot be read, or does not describe a possible cluster.
 [[nodiscard]] Result<std::string> new_config(std::string_view spec, std::string_view spec_file, const Version& version);
 
 }  // namespace millrace::pcluster

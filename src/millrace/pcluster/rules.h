@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The rules for ParallelCluster files. PC01 to PC62 are about the cluster that a file describes, PC63 to PC66 about its
-// values and letters, PC67 to PC74 about what 3.13 to 3.16 added.
+// The rules for ParallelCluster files. PC01 to PC62 check the cluster that a file describes, PC63 to PC66 its values
+// and characters, PC67 to PC74 the additions of versions 3.13 to 3.16.
 
 #include <span>
 
@@ -10,7 +10,7 @@
 
 namespace millrace::pcluster {
 
-// By id.
+// Returns the rules, ordered by id.
 std::span<const Rule> config_rules();
 
 }  // namespace millrace::pcluster

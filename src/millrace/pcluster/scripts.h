@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a job script requests from its cluster. Does not follow variables and included files.
-// Values and pure functions; thread-safe.
+// Reads the needs of a job script on its cluster. Does not follow variables and included files. Values and pure
+// functions; thread-safe.
 
 #include <string>
 #include <vector>
@@ -13,13 +13,13 @@
 namespace millrace::pcluster {
 
 struct NamedFolder {
-  std::string folder;  // "/fsx1" of "cp /fsx1/data", "--out=/fsx1" and "> /fsx1/log"
+  std::string folder;  // "/fsx1" in "cp /fsx1/data", "--out=/fsx1" and "> /fsx1/log"
   shell::Place place;
 };
 
 struct ScriptNeeds {
   std::string file;
-  std::vector<slurm::Option> options;  // of #SBATCH lines, and of srun, sbatch and salloc
+  std::vector<slurm::Option> options;  // from #SBATCH lines, and from srun, sbatch and salloc
   std::vector<NamedFolder> folders;
 };
 

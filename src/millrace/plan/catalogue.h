@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// GPUs, each figure with its source (data/gpus.csv, data/sources.csv). One convention: TFLOPS are dense 16-bit tensor
-// operations (bf16; fp16 where there is no bf16) accumulated in FP32, never sparse and never of the shader cores;
-// memory is what a driver or the cloud's own table counts in MiB, not the number on the box. Functions are pure and
+// The GPUs, each figure with its source (data/gpus.csv, data/sources.csv). TFLOPS are always dense 16-bit tensor
+// operations (bf16, or fp16 without bf16) accumulated in FP32, never sparse and never of the shader cores. Memory is
+// the number that a driver or the cloud's own table gives in MiB, not the number on the box. Functions are pure and
 // thread-safe.
 
 #include <cstdint>
@@ -41,26 +41,26 @@ struct Gpu {
   Figure bandwidth_gb_per_s;
   std::string_view compute_capability;
   bool bf16 = true;
-  double mig_gb = 0;  // by which the profiles of MIG are named: 94 of "1g.12gb"; 0: MIG cannot cut it
+  double mig_gb = 0;  // the size in the names of MIG profiles: 94 for "1g.12gb"; 0: no MIG
   std::string note;
 };
 
 std::span<const Gpu> gpus();
-// A row of sources.csv. REQUIRES: it has a source of that name.
+// Returns a row of sources.csv. REQUIRES: it has a source with this name.
 const Source& source_of(std::string_view name);
 
-// By id, or by its name in a driver, a shop or a Slurm: "NVIDIA H100 80GB HBM3", "gpul40s", "rtx4090", "h100_1g.12gb"
-// and "h100-nvl:1g.12gb" for MIG slices. Error: not_found, with what comes nearest.
+// Finds a GPU by id, or by its name in a driver, a shop or Slurm: "NVIDIA H100 80GB HBM3", "gpul40s", "rtx4090",
+// "h100_1g.12gb" and "h100-nvl:1g.12gb" for MIG slices. Error: not_found, with the nearest names.
 [[nodiscard]] Result<Gpu> find_gpu(std::string_view name);
 
-// Memory, TFLOPS and bandwidth with their sources, for an answer's Why.
+// Returns memory, TFLOPS and bandwidth with their sources, for an answer's Why.
 std::vector<Term> terms_of(const Gpu& gpu);
 
-// The profiles into which MIG can cut `gpu`, smallest first; none without MIG.
+// Returns the profiles into which MIG can cut `gpu`, smallest first; none without MIG.
 std::vector<Gpu> mig_slices(const Gpu& gpu);
 
 enum class Measure { kTflops, kMemory, kBandwidth };
-// Best first; equal ones stay in the order of the catalogue.
+// Returns the GPUs best first; equal ones keep their order.
 std::vector<Gpu> ranked(std::vector<Gpu> gpus, Measure by);
 
 }  // namespace millrace::plan

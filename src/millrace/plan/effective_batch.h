@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// All ways to reach an effective batch: micro batch x data-parallel ranks x accumulation steps. Pure functions.
+// Finds all ways to reach an effective batch: micro batch x data-parallel ranks x accumulation steps. Pure functions.
 
 #include <cstdint>
 #include <optional>
@@ -13,10 +13,10 @@
 namespace millrace::plan {
 
 struct EffectiveBatchOptions {
-  int64_t low = 0, high = 0;              // samples an optimizer step, both included
+  int64_t low = 0, high = 0;              // samples per optimizer step, both inclusive
   std::optional<int64_t> target;          // preferred within [low, high]
   std::vector<int64_t> gpus;              // counts to choose from
-  int64_t micro_low = 1, micro_high = 1;  // samples a GPU and pass
+  int64_t micro_low = 1, micro_high = 1;  // samples per GPU and pass
   int64_t max_accumulation = 64;
   int64_t tensor_parallel = 1, pipeline_parallel = 1, context_parallel = 1;
 };
@@ -34,12 +34,13 @@ struct EffectiveBatch {
 
 struct EffectiveBatchPlan {
   // Best first: nearest to the target, then the largest micro batch, then the fewest steps of accumulation, then the
-  // fewest GPUs. Empty when no batch lies in [low, high].
+  // fewest GPUs. Empty if no batch is in [low, high].
   std::vector<EffectiveBatch> exact;
-  std::optional<EffectiveBatch> below, above;  // the nearest, when `exact` is empty
+  std::optional<EffectiveBatch> below, above;  // the nearest ones, if `exact` is empty
   Why why;
 };
-// Errors: invalid_argument (an empty range, GPUs that the parallel sizes do not divide, more than a million ways).
+// Finds the ways. Errors: invalid_argument (an empty range, GPUs that the parallel sizes do not divide, more than a
+// million ways).
 [[nodiscard]] Result<EffectiveBatchPlan> plan_effective_batch(const EffectiveBatchOptions& options);
 
 }  // namespace millrace::plan

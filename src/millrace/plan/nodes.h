@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Several models over the nodes of one cluster: as near to the shares of their weights as minima, multiples and spares
-// allow. Exact: the sum of squared distances to the shares is the least there is. Pure functions.
+// Distributes the nodes of one cluster over several models, as near to their weights' shares as minima, multiples and
+// spares allow. Exact: the sum of squared distances to the shares is minimal. Pure functions.
 
 #include <cstdint>
 #include <optional>
@@ -28,16 +28,16 @@ struct NodesOptions {
   int64_t gpus_per_node = 8;
   std::vector<ModelWish> models;
   int64_t model_parallel = 1;  // tensor x pipeline x context: GPUs that hold one copy
-  int64_t global_batch = 0;    // samples a step of each model; 0: not asked
+  int64_t global_batch = 0;    // samples per step of each model; 0: not asked
 };
 
 struct ModelNodes {
   std::string name;
   int64_t nodes = 0;
   int64_t gpus = 0;
-  double share = 0;                   // nodes that the weight alone would give
-  std::optional<bool> batch_divides;  // the global batch by the data-parallel ranks
-  std::optional<bool> model_fits;     // whole copies on its GPUs
+  double share = 0;                   // nodes by the weight alone
+  std::optional<bool> batch_divides;  // the global batch is a multiple of the data-parallel ranks
+  std::optional<bool> model_fits;     // its GPUs hold whole copies of the model
 };
 
 struct NodesPlan {

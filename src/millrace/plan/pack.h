@@ -33,7 +33,7 @@ struct PackOptions {
   std::string gpu_type;  // GPU type in the sbatch flags; empty: no type
   int64_t nodes = 0;     // available; 0: as many as needed
   std::vector<PackJob> jobs;
-  bool whole_nodes = false;  // --exclusive, JobExclusiveAllocation, OverSubscribe=EXCLUSIVE: one job a node
+  bool whole_nodes = false;  // --exclusive, JobExclusiveAllocation, OverSubscribe=EXCLUSIVE: one job per node
 };
 
 struct PackedNode {
@@ -51,7 +51,8 @@ struct PackPlan {
   bool proven = false;           // true: no plan needs fewer than `needed`
   Why why;
 };
-// Errors: invalid_argument (no node, a job without needs, one that fits no empty node, more than 10,000 jobs).
+// Plans the packing. Errors: invalid_argument (no node, a job without needs, a job that fits no empty node, more than
+// 10,000 jobs).
 [[nodiscard]] Result<PackPlan> plan_pack(const PackOptions& options);
 
 }  // namespace millrace::plan

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Prices come from a dated book only: the small one of data/prices.csv, or one of the user's. Pure functions.
+// Prices, always from a dated book: the small one in data/prices.csv, or the user's own. Pure functions.
 
 #include <optional>
 #include <string>
@@ -17,7 +17,7 @@ struct Price {
   std::string region;    // may be empty
   std::string purchase;  // "on-demand", "capacity-block", "reserved", "spot", "own"
   double usd_per_hour = 0;
-  int64_t gpus = 0;  // in one item
+  int64_t gpus = 0;  // number in one item
   std::string source;
 
   double usd_per_gpu_hour() const { return usd_per_hour / static_cast<double>(gpus); }
@@ -31,15 +31,15 @@ struct PriceBook {
   std::string name() const { return source + ", " + date; }
 };
 
-// The built-in book: two prices of one instance type, both old. Say so wherever they are used.
+// Returns the built-in book: two prices of one instance type, both old. Callers must say so wherever they use it.
 const PriceBook& builtin_prices();
 
-// {"date": "2026-01-31", "source": "...", "prices": [{"item": "p5e.48xlarge", "gpus": 8, "usd_per_hour": 34.6,
-// "region": "us-east-2", "purchase": "capacity-block", "source": "..."}]}; region, purchase, source may be missing, and
+// Parses {"date": "2026-01-31", "source": "...", "prices": [{"item": "p5e.48xlarge", "gpus": 8, "usd_per_hour": 34.6,
+// "region": "us-east-2", "purchase": "capacity-block", "source": "..."}]}. Optional: region, purchase, source, and
 // gpus for an instance of the catalogue. Error: invalid_argument, with the entry.
 [[nodiscard]] Result<PriceBook> parse_prices(std::string_view json);
 
-// The price of `item`, the cheapest of those that fit `region` and `purchase` (empty: any). nullopt when there is none.
+// Returns the cheapest price of `item` that fits `region` and `purchase` (empty: any); nullopt if there is none.
 std::optional<Price> find_price(const PriceBook& book, std::string_view item, std::string_view region = {},
                                 std::string_view purchase = {});
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The evidence of an answer of the planner: ranges instead of points, formulas, and every constant with its source.
+// The evidence for an answer of the planner: ranges instead of points, formulas, and every constant with its source.
 // Plain values.
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace millrace::plan {
 
-// [low, high] of a quantity whose unit the name of the field says; a point when they are equal.
+// A range [low, high], or a point if both are equal. The unit is in the field's name.
 struct Range {
   double low = 0;
   double high = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the tests of this room share: a small tokenizer, files and folders as values, random text. Not thread-safe.
+// Test helpers of this room: a small tokenizer, files and folders as values, random text. Not thread-safe.
 
 #include <fmt/format.h>
 
@@ -24,7 +24,7 @@
 
 namespace millrace::prepare {
 
-// Byte-level BPE over all bytes with a few merges, and a post-processor that puts <|bos|> in front.
+// Returns a byte-level BPE over all bytes with a few merges, and a post-processor that puts <|bos|> in front.
 inline std::string small_tokenizer_json() {
   nlohmann::json vocabulary;
   uint32_t next = 256;
@@ -82,7 +82,7 @@ inline std::string read_file(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Every file below `path`, hidden ones too.
+// Returns every file below `path`, including hidden ones.
 inline std::map<std::string, std::string> folder_content(const std::string& path) {
   std::map<std::string, std::string> files;
   if (!std::filesystem::exists(path)) return files;
@@ -98,7 +98,7 @@ inline std::vector<std::string> names_of(const std::map<std::string, std::string
   return names;
 }
 
-// `documents` lines of words, among them empty ones, CRLF, non-ASCII and now and then a long one.
+// Returns `documents` lines of words. Some are empty, end in CRLF or contain non-ASCII; a few are long.
 inline std::string random_text(std::mt19937_64& random, int documents) {
   static const std::vector<std::string> kWords = {"the", "then", "in", "error", "a",  "caf\xC3\xA9",      "it's", "42",
                                                   "  ",  "\t",   "x",  "other", "--", "\xE4\xB8\xAD\xE6", "z\xFF"};
@@ -117,7 +117,7 @@ struct ReadSample {
   bool operator==(const ReadSample&) const = default;
 };
 
-// The samples of a shard through the strict reader.
+// Reads the samples of a shard with the strict reader.
 [[nodiscard]] inline Result<std::vector<ReadSample>> read_shard(std::string_view tar, const std::string& name) {
   const MemoryReader memory(as_bytes(tar), name);
   formats::SampleReader reader(memory);
@@ -135,7 +135,7 @@ struct ReadSample {
   }
 }
 
-// That every visible shard is a whole archive and, when its index is there, is what the index says.
+// Checks that every visible shard is a complete archive and matches its index, if it has one.
 [[nodiscard]] inline Status check_visible(const std::string& path) {
   const auto files = folder_content(path);
   for (const auto& [name, content] : files) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// C++ memory as NumPy arrays, without a copy: the array's owner keeps the C++ object alive.
+// Wraps C++ memory in NumPy arrays without a copy. The owner of the array keeps the C++ object alive.
 
 #include <nanobind/ndarray.h>
 
@@ -13,14 +13,14 @@
 
 namespace millrace::python {
 
-// A capsule that releases `owner` when the last array over it is gone.
+// Returns a capsule that releases `owner` when the last array over it is gone.
 template <class Owner>
 nb::capsule keep_alive(std::shared_ptr<Owner> owner) {
   auto* const kept = new std::shared_ptr<Owner>(std::move(owner));
   return nb::capsule(kept, [](void* p) noexcept { delete static_cast<std::shared_ptr<Owner>*>(p); });
 }
 
-// Shape [values.size()].
+// Returns an array of shape [values.size()].
 template <class T>
 nb::ndarray<nb::numpy, T> to_array(std::vector<T> values) {
   auto owner = std::make_shared<std::vector<T>>(std::move(values));

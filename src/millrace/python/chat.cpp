@@ -130,11 +130,11 @@ class ChatShard {
 }  // namespace
 
 void register_chat(nb::module_& m) {
-  m.def("chat_template_names", &ChatTemplate::names, "Names of the native chat templates.");
+  m.def("chat_template_names", &ChatTemplate::names, "Lists the names of the native chat templates.");
   nb::class_<NativeChat>(m, "NativeChat", "A native chat template with a tokenizer. Thread-safe.")
       .def(nb::init<std::string_view, PyTokenizer&, bool, bool>(), nb::arg("name"), nb::arg("tokenizer"),
            nb::arg("refuse_control_text") = false, nb::arg("last_turn_only") = false,
-           "Raises ValueError: an unknown name, or a token that the tokenizer has not.")
+           "Raises ValueError: an unknown name, or a token that the tokenizer does not have.")
       .def("encode_line", &NativeChat::encode_line, nb::arg("line"),
            nb::sig("def encode_line(self, line: str) -> tuple[str, tuple[numpy.typing.NDArray[numpy.uint32], "
                    "numpy.typing.NDArray[numpy.uint8], int, int]]"),
@@ -152,7 +152,7 @@ void register_chat(nb::module_& m) {
                    "numpy.typing.NDArray[numpy.uint8], text: str | None = None) -> int"),
            "Adds a sample; returns the shard's bytes so far.")
       .def("write", &ChatShard::write, nb::arg("url"), nb::arg("tokenizer"),
-           "Writes the shard, which must not be there, and its index; is empty afterwards. Raises FileExistsError.");
+           "Writes the shard and its index, and empties this object. Raises FileExistsError (the shard is there).");
 }
 
 }  // namespace millrace::python

@@ -130,14 +130,14 @@ void register_line(nb::module_& m) {
                        "read(), damaged() and gone() says what its manifest is.")
       .def(
           "__init__", [](LineWalk* self, const NamesEntry& names) { new (self) LineWalk(to_names(names)); },
-          nb::arg("names"), "names: of list_step_names, of all tiers one after the other.")
-      .def("next", &LineWalk::next, "The step to look at; None when there are no more.")
+          nb::arg("names"), "names: the results of list_step_names for all tiers, concatenated.")
+      .def("next", &LineWalk::next, "Returns the step to look at; None if there are no more.")
       .def(
           "read",
           [](LineWalk& self, const std::string& attempt, const std::optional<LineEntry>& line) {
             return self.read(attempt, to_lineage(line));
           },
-          nb::arg("attempt"), nb::arg("line").none(), "Whether the step is the next of the line.")
+          nb::arg("attempt"), nb::arg("line").none(), "Returns whether the step is the next one of the line.")
       .def("damaged", &LineWalk::damaged)
       .def("gone", &LineWalk::gone);
 }
@@ -470,7 +470,8 @@ void register_tensor_file(nb::module_& m) {
             const auto targets = targets_of(entries);
             interruptible<void>([&](std::stop_token stop) { return self.file->load(targets, threads, stop); });
           },
-          nb::arg("targets"), nb::arg("threads") = 0, "Fills (name, offset, shape, data_ptr). Verifies no hash.");
+          nb::arg("targets"), nb::arg("threads") = 0,
+          "Fills the targets (name, offset, shape, data_ptr). Verifies no hash.");
 }
 
 }  // namespace
@@ -494,7 +495,8 @@ void register_checkpoint(nb::module_& m) {
       [](const std::vector<int64_t>& bytes, int64_t world_size) {
         return checkpoint::assign_writers(bytes, world_size);
       },
-      nb::arg("bytes"), nb::arg("world_size"), "Which rank writes each of the replicated tensors, balanced by bytes.");
+      nb::arg("bytes"), nb::arg("world_size"),
+      "Returns the rank that writes each of the replicated tensors, balanced by bytes.");
   m.def(
       "copy_step",
       [](const std::vector<std::string>& from, const std::string& to, int64_t step, std::optional<int64_t> rank,
@@ -527,11 +529,11 @@ void register_checkpoint(nb::module_& m) {
           return checkpoint::list_step_numbers(location);
         });
       },
-      nb::arg("root"), "The steps that have a folder, ascending, committed or not.");
+      nb::arg("root"), "Lists the steps that have a folder, ascending, committed or not.");
 
   nb::class_<PendingSave>(m, "PendingSave", "One save under way.")
       .def_prop_ro("step", &PendingSave::step)
-      .def_prop_ro("bytes", &PendingSave::bytes, "Of this rank's file.")
+      .def_prop_ro("bytes", &PendingSave::bytes, "Size of this rank's file.")
       .def_prop_ro("done", &PendingSave::done)
       .def(
           "filled",
@@ -595,7 +597,7 @@ void register_checkpoint(nb::module_& m) {
               return Status();
             });
           },
-          nb::arg("step"), nb::arg("cause"), "Tells the other ranks that this one cannot save the step, and why.")
+          nb::arg("step"), nb::arg("cause"), "Tells the other ranks that this rank cannot save the step, and why.")
       .def(
           "continue_from",
           [](PySaver& self, const std::optional<LineEntry>& line) {
@@ -607,7 +609,7 @@ void register_checkpoint(nb::module_& m) {
           },
           nb::arg("line").none(), "What the next save continues: [(attempt, step)], the oldest first; None: unknown.")
       .def("metrics", &saver_metrics, nb::sig("def metrics(self) -> dict[str, float]"))
-      .def("close", &close_saver, "Waits for the save under way, and for what it removes.");
+      .def("close", &close_saver, "Waits for the current save and its removals.");
 
   nb::class_<PyCheckpoint>(m, "Checkpoint", "One committed step, opened for reading.")
       .def("__init__", &init_checkpoint, nb::arg("root"), nb::arg("step"), nb::arg("tier_timeout") = 0.0,
@@ -621,7 +623,7 @@ void register_checkpoint(nb::module_& m) {
             const auto& line = self.checkpoint->info().line;
             return line ? std::optional(from_lineage(*line)) : std::nullopt;
           },
-          "What the commit continues, [(attempt, step)]; None: it does not say.")
+          "The line that the commit continues, [(attempt, step)]; None: unknown.")
       .def_prop_ro("world_size", [](PyCheckpoint& self) { return self.checkpoint->info().world_size; })
       .def_prop_ro("state", [](PyCheckpoint& self) { return self.checkpoint->state(); })
       .def(
@@ -634,7 +636,7 @@ void register_checkpoint(nb::module_& m) {
                    "name -> (dtype, shape).")
       .def_prop_ro("boxes", &stored_boxes,
                    nb::sig("def boxes(self) -> dict[str, list[tuple[tuple[int, ...], tuple[int, ...]]]]"),
-                   "name -> (offset, shape) of each box that it was saved as.")
+                   "name -> (offset, shape) of each box that the tensor was saved in.")
       .def("load", &load, nb::arg("targets"), nb::arg("threads") = 0,
            "Fills (name, offset, shape, data_ptr) with verified bytes. Raises CorruptionError naming file and tensor.")
       .def(
@@ -648,7 +650,7 @@ void register_checkpoint(nb::module_& m) {
           [](PyCheckpoint& self, int threads) {
             interruptible<void>([&](std::stop_token stop) { return self.checkpoint->verify(threads, stop); });
           },
-          nb::arg("threads") = 0, "Reads and checks everything. Raises CorruptionError.");
+          nb::arg("threads") = 0, "Reads and checks all files of the step. Raises CorruptionError.");
 }
 
 }  // namespace millrace::python

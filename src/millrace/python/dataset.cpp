@@ -50,7 +50,7 @@ nb::dict read(PyDataset& self, int64_t number) {
 }  // namespace
 
 void register_dataset(nb::module_& m) {
-  nb::class_<PyDataset>(m, "DatasetReader", "Samples of shards by number; millrace.Dataset is the way to use it.")
+  nb::class_<PyDataset>(m, "DatasetReader", "Reads samples of shards by number; use millrace.Dataset.")
       .def("__init__", &init, nb::arg("shards"), nb::arg("ids_field") = "", nb::arg("cache") = "",
            nb::arg("cache_bytes") = "0")
       .def("__len__", [](PyDataset& self) { return self.reader->size(); })

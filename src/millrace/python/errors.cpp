@@ -91,7 +91,8 @@ void register_errors(nb::module_& m) {
   m.attr("Cancelled") = nb::handle(cancelled_error);
   m.def(
       "python_ends", [] { ending_thread = std::this_thread::get_id(); },
-      "Python ends in this thread: in others, which are daemons by now, SystemExit is raised for Cancelled.");
+      "Says that Python is ending in this thread. In other threads, which are daemons by now, Cancelled becomes "
+      "SystemExit.");
 }
 
 }  // namespace millrace::python

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Turns an Error into a Python exception (the only place that does), and releases the GIL around blocking calls.
+// Turns an Error into a Python exception, which no other code does, and releases the GIL around blocking calls.
 
 #include <nanobind/nanobind.h>
 
@@ -37,13 +37,13 @@ auto without_gil(Call&& call) {
   return unwrap(std::move(result));
 }
 
-// How often a wait looks for Ctrl-C: too short for a person to notice, long enough to cost no CPU.
+// The interval at which a wait checks for Ctrl-C: too short for a person to notice, long enough to cost no CPU time.
 inline constexpr std::chrono::milliseconds kSignalPoll{50};
 
-// Raises KeyboardInterrupt (or what a handler raised) when a signal arrived. REQUIRES: the GIL.
+// Raises KeyboardInterrupt (or the exception of a handler) when a signal arrived. REQUIRES: the GIL.
 void check_signals();
 
-// `text` for people; bytes that are not UTF-8 are shown as \xff.
+// Returns `text` for people; bytes that are not UTF-8 are shown as \xff.
 nb::str message_text(std::string_view text);
 
 void register_errors(nb::module_& m);

@@ -8,10 +8,10 @@
 
 namespace millrace::python {
 
-// While it lives, other threads may run Python. The destructor of an object that waits for threads needs one, since
-// such a thread takes the GIL to log a line. When a daemon thread asks for the GIL after the interpreter began to
-// end, Python up to 3.13 ends the thread by unwinding its stack, which aborts the process at the first frame that must
-// not be unwound. Such a thread blocks here instead, as in Python 3.14, and the process ends around it.
+// While it lives, other threads may run Python. A destructor that waits for threads needs a GilRelease, because those
+// threads take the GIL to log a line. When a daemon thread requests the GIL after the interpreter began to end, Python
+// up to 3.13 ends the thread by unwinding its stack. That aborts the process at the first frame that must not be
+// unwound. Here such a thread blocks instead, as in Python 3.14, until the process ends.
 class GilRelease {
  public:
   GilRelease() : state_(PyEval_SaveThread()) {}

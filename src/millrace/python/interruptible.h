@@ -12,9 +12,9 @@
 
 namespace millrace::python {
 
-// Runs `call(stop_token)` on a new thread while this one looks for Ctrl-C. A signal stops the work cleanly first.
-// `watch` is called here again and again meanwhile, and once at the end; what it throws ends the work, too.
-// REQUIRES: the GIL.
+// Runs `call(stop_token)` on a new thread while this thread checks for Ctrl-C. A signal stops the work cleanly before
+// it is raised. Meanwhile, this thread calls `watch` repeatedly, and once at the end. An exception of `watch` stops
+// the work, too. REQUIRES: the GIL.
 template <class T>
 T interruptible(const std::function<Result<T>(std::stop_token)>& call, const std::function<void()>& watch = {}) {
   std::stop_source stop;

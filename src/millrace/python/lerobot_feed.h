@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The Feed of a robot dataset as Python holds it.
+// The Python object for the Feed of a robot dataset.
 
 #include <memory>
 

@@ -356,11 +356,11 @@ void register_ring_batch(nb::module_& m) {
       .def_prop_ro("bytes", [](const RingBatch& self) { return self.packed.batch.bytes; })
       .def(
           "release", [](RingBatch& self) { self.packed.batch.memory.reset(); },
-          "Gives the memory back; the state stays.")
+          "Gives the memory back and keeps the state.")
       .def("array", &ring_bytes, nb::sig("def array(self) -> numpy.typing.NDArray[numpy.uint8]"))
       .def(
           "state_dict", [](const RingBatch& self) { return json_loads(order::serialize_state(self.packed.state)); },
-          nb::sig("def state_dict(self) -> dict[str, typing.Any]"), "The state behind it.");
+          nb::sig("def state_dict(self) -> dict[str, typing.Any]"), "Returns the state after this batch.");
 }
 
 void load_state_dict(PyLoader& self, nb::dict state) {
@@ -500,7 +500,7 @@ nb::dict stats(PyLoader& self) {
 // The base of millrace.Loader (python/millrace/loader.py explains the arguments). No pass begins by itself.
 void register_loader(nb::module_& m) {
   register_ring_batch(m);
-  nb::class_<PyLoader>(m, "BatchReader", "Shards in, batches out; millrace.Loader is the way to use it. Thread-safe.")
+  nb::class_<PyLoader>(m, "BatchReader", "Shards in, batches out; use millrace.Loader. Thread-safe.")
       .def("__init__", &init, nb::arg("shards"), nb::kw_only(), nb::arg("seq_len"), nb::arg("batch_size") = nb::none(),
            nb::arg("global_batch_size") = nb::none(), nb::arg("collate") = "pad", nb::arg("shuffle") = true,
            nb::arg("seed") = 0, nb::arg("rank") = 0, nb::arg("world_size") = 1, nb::arg("epochs") = nb::none(),
@@ -522,7 +522,7 @@ void register_loader(nb::module_& m) {
       .def("use_ring", &use_ring, nb::arg("address"), nb::arg("buffer_bytes"), nb::arg("buffers"), nb::arg("kept"),
            nb::arg("owner"), "From now on batches are written into these buffers, which `owner` keeps alive.")
       .def("next_in_ring", &next_in_ring, nb::arg("may_wait"),
-           "The next batch in one piece. may_wait=False: None where none is ready.")
+           "Returns the next batch in one piece of memory. may_wait=False: returns None if no batch is ready.")
       .def(
           "state_dict",
           [](PyLoader& self) { return json_loads(when_open(self, [&] { return self.loader->state(); })); },
@@ -534,14 +534,14 @@ void register_loader(nb::module_& m) {
           },
           nb::arg("epoch"), nb::arg("next_position"),
           nb::sig("def state_behind(self, epoch: int, next_position: int) -> dict[str, typing.Any]"),
-          "The state behind the batch whose 'loader_state' holds these two.")
+          "Returns the state after the batch whose 'loader_state' holds these two numbers.")
       .def("load_state_dict", &load_state_dict, nb::arg("state"))
       .def(
           "start_pass",
           [](PyLoader& self, uint64_t number) { when_open(self, [&] { return self.loader->start_pass(number); }); },
-          nb::arg("number"), "The next batch is the first of this pass.")
+          nb::arg("number"), "Makes the next batch the first one of this pass.")
       .def("pass_info", &pass_of, nb::sig("def pass_info(self) -> tuple[int, bool]"),
-           "Of the pass under way: its number, whether it is over.")
+           "Returns the number of the current pass, and whether it is over.")
       .def(
           "pass_batches",
           [](PyLoader& self, uint64_t number) {
@@ -553,7 +553,7 @@ void register_loader(nb::module_& m) {
           [](PyLoader& self, std::vector<double> weights) {
             when_open(self, [&] { return self.loader->set_weights(std::move(weights)); });
           },
-          nb::arg("weights"), "From the next batch on, these weights of a mixture.")
+          nb::arg("weights"), "Uses these weights of a mixture from the next batch on.")
       .def("provenance", &provenance, nb::arg("step"), nb::arg("states"),
            nb::sig("def provenance(self, step: int, states: collections.abc.Sequence[str]) -> "
                    "list[list[list[tuple[int, str, int, int, int, str]]]]"))
@@ -574,7 +574,7 @@ void register_loader(nb::module_& m) {
                    [](PyLoader& self) { return when_open(self, [&] { return self.loader->epoch_units(); }); })
       .def("stats", &stats, nb::sig("def stats(self) -> dict[str, float]"))
       .def("config", &config_of, nb::sig("def config(self) -> dict[str, typing.Any]"),
-           "The arguments of the constructor.")
+           "Returns the arguments of the constructor.")
       .def("close", [](PyLoader& self) {
         const GilRelease release;
         self.loader->close();

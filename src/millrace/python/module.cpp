@@ -65,7 +65,7 @@ NB_MODULE(_core, m) {
   m.def("set_log", &set_python_log, nb::arg("callable").none(),
         "Hands log lines to callable(level: str, text: str); None drops them.");
   m.def("metric_table", &metric_table, nb::sig("def metric_table() -> list[dict[str, str]]"),
-        "Every metric: name, unit, stability, help.");
+        "Lists every metric: name, unit, stability, help.");
   m.def("metrics", &process_metrics_dict, nb::sig("def metrics() -> dict[str, int]"),
         "The requests of this process to servers so far (loaders, checkpoints, copies): requests, retries,\n"
         "slow_downs, sent_bytes, received_bytes; docs/metrics.md explains each.");

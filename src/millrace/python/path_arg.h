@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Paths and URLs as users give them: a str or anything with __fspath__ that gives one. As with os.fsencode(), lone
-// surrogates of a str stand for bytes that are not UTF-8.
+// Converts paths and URLs that users pass: a str, or an object whose __fspath__ returns a str. As with os.fsencode(),
+// lone surrogates of a str represent bytes that are not UTF-8.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -20,7 +20,7 @@ namespace millrace::python {
 struct PathArg {
   std::string text;
 };
-// A path as os.fsdecode() gives it: bytes that are not UTF-8 become lone surrogates.
+// Returns a path as os.fsdecode() does: bytes that are not UTF-8 become lone surrogates.
 inline nanobind::str path_text(std::string_view path) {
   return nanobind::steal<nanobind::str>(
       PyUnicode_DecodeUTF8(path.data(), static_cast<Py_ssize_t>(path.size()), "surrogateescape"));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tables are read and written with the Arrow of the pyarrow package.
+// Finds the pyarrow package, whose Arrow library reads and writes tables.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
@@ -12,7 +12,7 @@
 
 namespace millrace::python {
 
-// Looks for pyarrow as Python would import it; importing it takes half a second. REQUIRES: the GIL.
+// Looks for pyarrow as Python would import it, but does not import it, which takes half a second. REQUIRES: the GIL.
 inline void find_pyarrow() {
   namespace nb = nanobind;
   const nb::object spec = nb::module_::import_("importlib.util").attr("find_spec")("pyarrow");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// An object of any storage that Python works on by several calls, each of which Ctrl-C can end.
+// An object of any storage that Python uses by several calls. Ctrl-C can end each call.
 
 #include <functional>
 #include <string>

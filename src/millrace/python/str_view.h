@@ -11,22 +11,23 @@
 
 namespace millrace::python {
 
-// The UTF-8 of a str, as a view into the object. Lone surrogates have no UTF-8: UnicodeEncodeError, a ValueError.
+// Returns the UTF-8 of a str as a view into the object. Raises UnicodeEncodeError, a ValueError, for lone surrogates,
+// which have no UTF-8.
 std::string_view utf8_of(nb::handle text);
 
 // A str whose UTF-8 is written on request, into memory that the caller reuses. utf8_of, in contrast, makes Python keep
-// it as long as the str lives. REQUIRES, at construction: the GIL. The caller keeps the str alive.
+// the UTF-8 as long as the str lives. REQUIRES, at construction: the GIL. The caller keeps the str alive.
 class StrView {
  public:
   explicit StrView(nb::handle text);
 
-  // An upper bound of the bytes of its UTF-8.
+  // Returns an upper bound of the bytes of its UTF-8.
   size_t most_bytes() const { return most_bytes_; }
-  // Valid until `scratch` is written to again. Needs no GIL. False: lone surrogates.
+  // Sets `text`, which is valid until `scratch` is written to again. Needs no GIL. Returns false for lone surrogates.
   bool utf8(std::vector<char>& scratch, std::string_view& text) const;
 
  private:
-  // How Python stores it: UTF-8, or code points of this many bytes.
+  // The form in which Python stores the str: UTF-8, or code points of this many bytes.
   enum class Kind { kUtf8, kOne, kTwo, kFour };
   const void* data_;
   size_t size_;

@@ -52,6 +52,7 @@ Dict report_dict(const sync::SyncReport& report) {
   d["extra_files"] = report.extra_files;
   d["removed_files"] = report.removed_files;
   d["made_folders"] = report.made_folders;
+  d["set_folders"] = report.set_folders;
   d["passed"] = report.passed;
   d["refused"] = report.refused;
   d["retries"] = report.retries;
@@ -281,10 +282,11 @@ void register_sync(nb::module_& m) {
       "Args:\n"
       "    source, target: paths or URLs. A target that ends in '/', or is a folder, gets the object by its name.\n"
       "    filters: rules \"+ PATTERN\" and \"- PATTERN\" as rsync reads them; the first that matches decides.\n"
-      "    follow_links: copy what symbolic links lead to, instead of passing them over.\n"
-      "    posix: owner, mode and times go along.\n"
+      "    follow_links: copy the targets of symbolic links, instead of skipping the links.\n"
+      "    posix: copy owner, mode and times of files and folders.\n"
       "    records: store hashes in .millrace/ at the target.\n"
-      "    memory_bytes: for parts under way; more of it is more connections to s3://, for fast networks.\n"
+      "    memory_bytes: memory for parts in flight; larger values allow more connections to s3://, for fast "
+      "networks.\n"
       "    headers: Content-Type, Content-Encoding, Content-Language, Content-Disposition, Cache-Control, Expires of\n"
       "        objects in s3://, instead of the source's, or of the type by a file's name.\n"
       "    metadata, tags: user metadata and tags of objects in s3://, instead of the source's; {}: none.\n"
@@ -312,7 +314,8 @@ void register_sync(nb::module_& m) {
         "    compare: 'usual' (recorded hashes, else what proves two files equal), 'checksum' (read both sides) or "
         "'size'.\n"
         "Returns, raises: as cp; ValueError when a requested deletion was refused.");
-  nb::class_<PyListing>(m, "Listing", "What ls() answers: an iterator over entries; memory stays flat.")
+  nb::class_<PyListing>(m, "Listing",
+                        "The result of ls(): an iterator over entries. Memory does not grow with their number.")
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); }, nb::sig("def __iter__(self) -> Listing"))
       .def("__next__", &PyListing::next);
@@ -324,7 +327,7 @@ void register_sync(nb::module_& m) {
       nb::sig(
           "def ls(url: str | os.PathLike[str], *, recursive: bool = False, filters: Sequence[str] = ()) -> Listing"),
       nb::arg("url"), nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),
-      "What is in a folder or bucket, one by one in byte order of the path, however many there are: dicts with path,\n"
+      "Lists a folder or bucket, entry by entry in byte order of the path, of any size: dicts with path,\n"
       "type ('object', 'folder' or 'other'), size, modified (seconds since 1970) and version. An object is listed as\n"
       "itself. Raises FileNotFoundError.");
   m.def("rm", &rm_py, nb::arg("url"), nb::kw_only(), nb::arg("recursive") = false, nb::arg("filters") = Rules(),

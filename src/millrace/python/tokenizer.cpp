@@ -298,7 +298,7 @@ void register_tokenizer(nb::module_& m) {
       .def(
           "encode", &encode, nb::arg("text"), nb::arg("add_special_tokens") = true,
           nb::sig("def encode(self, text: str, add_special_tokens: bool = True) -> numpy.typing.NDArray[numpy.uint32]"),
-          "Ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.")
+          "Returns the ids of one text: uint32 [n]. Raises UnicodeEncodeError for lone surrogates.")
       .def("encode_batch", &encode_batch, nb::arg("texts"), nb::arg("add_special_tokens") = true, nb::kw_only(),
            nb::arg("threads") = 1,
            nb::sig("def encode_batch(self, texts: collections.abc.Sequence[str], add_special_tokens: bool = True, *, "
@@ -316,16 +316,16 @@ void register_tokenizer(nb::module_& m) {
            "Raises TypeError (not an integer) or ValueError (negative, or above 32 bits), naming the place.")
       .def(
           "token_to_id", [](PyTokenizer& self, std::string_view token) { return self.get().token_to_id(token); },
-          nb::arg("token"), "The id of a token as the file spells it, or None.")
+          nb::arg("token"), "Returns the id of a token, which is spelled as in the file, or None.")
       .def(
           "id_to_token", [](PyTokenizer& self, uint32_t id) { return self.get().id_to_token(id); }, nb::arg("id"),
-          "The token as the file spells it, or None.")
+          "Returns the token as the file spells it, or None.")
       .def_prop_ro(
           "vocab_size", [](PyTokenizer& self) { return self.get().vocab_size(); },
-          "Distinct tokens, added tokens included.")
+          "Number of distinct tokens, added tokens included.")
       .def_prop_ro(
           "id_limit", [](PyTokenizer& self) { return self.get().id_limit(); },
-          "1 + the largest id: the rows an embedding needs.")
+          "The largest id + 1: the rows that an embedding needs.")
       .def_prop_ro(
           "hash", [](PyTokenizer& self) { return to_hex(self.get().hash()); },
           "XXH3-128 of the file's bytes, hexadecimal.")

@@ -15,10 +15,10 @@
 
 namespace millrace::python {
 
-// A Tokenizer with the encoders of the threads that are calling it: kept, so that their word caches stay warm.
+// A Tokenizer and the encoders for the threads that call it. Encoders are kept, so that their word caches stay warm.
 class PyTokenizer {
  public:
-  // `source` is the file as named, `place` its absolute path.
+  // `source` is the file as the user named it, `place` its absolute path.
   PyTokenizer(std::shared_ptr<const tokenizer::Tokenizer> tokenizer, std::string source, std::string place)
       : tokenizer_(std::move(tokenizer)), source_(std::move(source)), place_(std::move(place)) {}
 

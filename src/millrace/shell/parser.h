@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The recursive descent behind parse(): statements in shell.cpp, words in words.cpp. Every loop advances in the text or
-// ends, and nesting is bounded, so the time is proportional to the text.
+// The recursive descent behind parse(): statements in shell.cpp, words in words.cpp. Every loop advances in the text
+// or ends, and nesting is bounded, so the time is linear in the text.
 
 #include <deque>
 #include <string>
@@ -21,7 +21,7 @@ class Parser {
   Script run();
 
  private:
-  // Deeper than anyone writes, and shallow enough for any stack.
+  // Deeper than any real script, and shallow enough for any stack.
   static constexpr int kDeepest = 100;
   // Counts how deeply statements are nested.
   struct Nested {
@@ -41,8 +41,8 @@ class Parser {
   void problem(Place place, std::string message);
 
   // --- between words
-  void skip_blanks();    // also continuations and comments
-  void skip_newlines();  // and blanks
+  void skip_blanks();    // including continuations and comments
+  void skip_newlines();  // including blanks
   void take_newline();
   void read_comment();
   void read_here_documents();
@@ -90,7 +90,7 @@ class Parser {
   int64_t line_;
   int64_t column_;
   int depth_;
-  int64_t last_line_ = 1;  // of the last token that is no blank and no line's end
+  int64_t last_line_ = 1;  // line of the last token that is neither blank nor a line end
   struct Pending {
     size_t index;
     std::string end;

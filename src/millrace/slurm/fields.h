@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Tables as squeue and sacct print them: a record a line, fields between '|'. Pure functions.
+// Parses tables as squeue and sacct print them: one record per line, fields separated by '|'. Pure functions.
 
 #include <cstdint>
 #include <optional>
@@ -13,10 +13,10 @@
 
 namespace millrace::slurm {
 
-// The first `most` - 1 fields and the rest, which may hold separators.
+// Returns the first `most` - 1 fields, and the rest of the line, which may contain separators, as the last one.
 std::vector<std::string_view> fields_of(std::string_view line, size_t most);
 
-// nullopt where `text` is no whole number from end to end.
+// Parses a whole number; nullopt if `text` has anything else.
 std::optional<int64_t> whole_number(std::string_view text);
 
 // Calls take(line) for each line that is not blank, until one fails.

@@ -19,15 +19,16 @@ struct Reservation {
   std::vector<std::string> nodes;
   std::optional<int64_t> start, end;  // UTC seconds since 1970
   std::string flags;                  // "MAINT,SPEC_NODES"
-  std::string users, accounts;        // that may use it; "" for none
+  std::string users, accounts;        // those that may use it; "": none
   bool active = false;
 
   bool is_maintenance() const { return flags.find("MAINT") != std::string::npos; }
 };
 
-// A line a reservation of `scontrol -o show reservation`. Error: corruption, node names that cannot be expanded.
+// Parses `scontrol -o show reservation`: one reservation per line. Error: corruption, node names that cannot be
+// expanded.
 [[nodiscard]] Result<std::vector<Reservation>> parse_reservations(std::string_view text);
-// One call of scontrol. Errors: as of slurm_answer (commands.h).
+// Calls scontrol once. Errors: as for slurm_answer (commands.h).
 [[nodiscard]] Result<std::vector<Reservation>> ask_reservations(const AskOptions& options);
 
 }  // namespace millrace::slurm

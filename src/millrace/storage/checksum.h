@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Checksums of whole objects that a storage keeps and tells. A reader of the whole object can compare.
+// Checksums of whole objects that a storage keeps and reports. A reader of the whole object can compare its content
+// with them.
 
 #include <cstddef>
 #include <cstdint>
@@ -27,17 +28,17 @@ struct ContentChecksum {
 
 const char* checksum_name(ContentChecksum::Kind kind);
 
-// The checksum of content that comes piece by piece. For one thread.
+// Computes the checksum of content that arrives in pieces. For one thread.
 class ChecksumStream {
  public:
-  // `size_bytes`: of the whole content, which kGitBlob begins with.
+  // `size_bytes`: the size of the whole content. kGitBlob hashes it first.
   ChecksumStream(ContentChecksum::Kind kind, int64_t size_bytes);
   ~ChecksumStream();
   ChecksumStream(ChecksumStream&&) noexcept;
   ChecksumStream& operator=(ChecksumStream&&) noexcept;
 
   void update(std::span<const std::byte> bytes);
-  // Once; no bytes may follow.
+  // Returns the checksum. Call it once; no bytes may follow.
   ContentChecksum finish();
 
  private:

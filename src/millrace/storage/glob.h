@@ -14,9 +14,9 @@ namespace millrace {
 
 inline constexpr std::string_view kWildcards = "*?[";
 
-// Whether `url` has *, ? or [ and is not the path of a file or folder of this machine, which stands for itself.
+// Whether `url` has *, ? or [. False for the path of an existing local file or folder, which is taken literally.
 bool has_wildcards(const std::string& url);
-// expand_braces(), except for the path of a file or folder of this machine, which stands for itself.
+// Like expand_braces(), except for the path of an existing local file or folder, which is taken literally.
 [[nodiscard]] Result<std::vector<std::string>> expand_names(const std::string& pattern);
 
 struct Match {
@@ -27,19 +27,19 @@ struct Match {
   std::string version;
 };
 
-// The matches of `pattern`, in byte order. *, ? and [] match within one component, "**" matches any number of folders,
-// including none. Behind "**" only files match, including files in a folder that the whole pattern names. Only a dot
-// matches a leading dot. A pattern without wildcards matches the file of that name. No match is no error. Errors: those
-// of open_url and Storage::list.
+// Returns the matches of `pattern`, in byte order. *, ? and [] match within one component, "**" matches any number of
+// folders, including none. After "**" only files match, including files in a folder that the whole pattern names. Only
+// a dot matches a leading dot. A pattern without wildcards matches the file of that name. No match is no error.
+// Errors: those of open_url and Storage::list.
 [[nodiscard]] Result<std::vector<Match>> find_matches(const std::string& pattern);
 
 struct FolderFiles {
   std::vector<Match> files;         // by URL, in byte order
   std::vector<std::string> passed;  // files below a name that begins with '_'
 };
-// Every file below the folder `url`, at any depth. Names that begin with '.' are left out, of folders too. So are names
-// that begin with '_', by the convention of Spark, Hive and Arrow (_SUCCESS, _delta_log); `passed` lists those. Errors:
-// as find_matches.
+// Returns every file below the folder `url`, at any depth. Leaves out names of files and folders that begin with '.'.
+// Also leaves out names that begin with '_', by the convention of Spark, Hive and Arrow (_SUCCESS, _delta_log), and
+// lists their files in `passed`. Errors: those of find_matches.
 [[nodiscard]] Result<FolderFiles> files_below(const std::string& url);
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// Each as it stands in an answer; empty: it is not set.
+// The values of the headers in a response; empty: not set.
 struct ObjectHeaders {
   std::string content_type;
   std::string content_encoding;
@@ -37,8 +37,8 @@ inline constexpr ObjectHeaderField kObjectHeaderFields[] = {
 
 using ObjectTags = std::map<std::string, std::string>;
 
-// The type of a file by the ending of its name, as Python's mimetypes (and so `aws s3 cp`) has it without the tables of
-// a system: "a.json" is application/json, "a.tar.gz" application/x-tar. Empty where the ending is not known.
+// Guesses the content type from the ending of a file name, as Python's mimetypes (and so `aws s3 cp`) does without
+// system tables: "a.json" is application/json, "a.tar.gz" application/x-tar. Empty if the ending is unknown.
 std::string_view guess_content_type(std::string_view name);
 
 }  // namespace millrace

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Page tokens that name a key: with one, a listing of any storage but read-only ones begins behind that key, whether it
-// exists or not. Values.
+// Page tokens that name a key. Any storage except read-only ones begins a listing with such a token after that key,
+// whether the key exists or not. Values.
 
 #include <string>
 #include <string_view>
 
 namespace millrace {
 
-// No server's own token begins with this byte: those are texts of XML.
+// No token of a server begins with this byte, because server tokens are XML text.
 inline constexpr char kKeyToken = '\x01';
 
-// For ListOptions::page_token.
+// Returns a token for ListOptions::page_token.
 inline std::string page_token_behind(std::string_view key) {
   return kKeyToken + std::string(key);
 }
@@ -21,7 +21,7 @@ inline bool is_key_token(std::string_view token) {
   return token.starts_with(kKeyToken);
 }
 
-// "" for any other token.
+// Returns the key of a token; "" for any other token.
 inline std::string_view key_of_token(std::string_view token) {
   return is_key_token(token) ? token.substr(1) : std::string_view();
 }

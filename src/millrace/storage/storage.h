@@ -346,6 +346,17 @@ class Storage {
   // something, and stays), permission_denied.
   [[nodiscard]] virtual Status remove_folder(std::string_view /*key*/) { return {}; }
 
+  // Owner, mode and times of the folder `key`. In S3 they are the metadata of the empty object "KEY/", as FSx for
+  // Lustre exports directories. nullopt: there is no such folder, or nothing is known of it.
+  [[nodiscard]] virtual Result<std::optional<PosixAttributes>> folder_attributes(std::string_view /*key*/) {
+    return std::nullopt;
+  }
+  // Sets them, and makes the folder if it is missing. A symbolic link in its place is left alone, and so are attributes
+  // that the process may not set. Errors: permission_denied.
+  [[nodiscard]] virtual Status set_folder_attributes(std::string_view /*key*/, const PosixAttributes& /*attributes*/) {
+    return {};
+  }
+
   // Unfinished writes to keys that start with `prefix`: those of dead processes (knows_dead), or of all processes but
   // this one. `key` is the key that would have been written, `version` identifies the upload, `size` is the space that
   // it takes, as far as the backend knows.

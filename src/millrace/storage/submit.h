@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Storage::submit: readers and writers that need no thread start their operations themselves; an Executor runs the
-// blocking calls of the others. A wrapper submits so too, and what it does not wrap keeps its way. Thread-safe.
+// Implements Storage::submit. Readers and writers that need no thread start their operations themselves; an Executor
+// runs the blocking calls of the others. A wrapper uses the same functions; operations that it does not wrap run as
+// without it. Thread-safe.
 
 #include <memory>
 #include <span>
@@ -16,7 +17,8 @@ namespace millrace {
 // Whether an operation on `target` may start. Errors: cancelled, timeout (the deadline).
 [[nodiscard]] Status check_may_begin(std::string_view target, const std::stop_token& stop, Clock::time_point deadline);
 
-// An operation that pushes exactly one completion, also when it is destroyed before it ran (cancelled). For one thread.
+// An operation that pushes exactly one completion, even when it is destroyed before it ran (cancelled). For one
+// thread.
 class PendingOperation {
  public:
   PendingOperation(const Operation& operation, CompletionQueue& queue) : operation_(operation), queue_(queue) {}
@@ -25,10 +27,10 @@ class PendingOperation {
   PendingOperation& operator=(const PendingOperation&) = delete;
 
   const Operation& operation() const { return operation_; }
-  // As above. Once it has started, it runs to its end.
+  // Whether the operation may start; see check_may_begin() above. A started operation runs to its end.
   [[nodiscard]] Status check_may_begin();
   void run();
-  // REQUIRES: not ended yet. The waiting thread may destroy the reader or writer at once.
+  // Pushes the completion. The waiting thread may then destroy the reader or writer at once. REQUIRES: not ended yet.
   void end(Status status);
 
  private:
@@ -43,7 +45,7 @@ class PendingOperation {
 using PendingOperations = std::vector<std::unique_ptr<PendingOperation>>;
 PendingOperations pending_operations(std::span<const Operation> operations, CompletionQueue& queue);
 
-// True when its reader needs no thread and has started it.
+// Returns true when the reader needs no thread and has started the operation.
 [[nodiscard]] bool start_read(const std::shared_ptr<PendingOperation>& pending);
 void run_on(Executor& executor, std::shared_ptr<PendingOperation> pending);
 void start_operations(Executor& executor, PendingOperations pending);

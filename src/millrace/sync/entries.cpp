@@ -121,7 +121,7 @@ struct EntryWalk::Impl {
         ended = true;
         return std::nullopt;
       }
-      if (entry.path.empty()) continue;  // the marker of the location itself
+      if (entry.path.empty() && !options.own_marker) continue;
       if (!options.hidden && is_hidden(entry.path)) continue;
       const bool is_folder = entry.kind == Entry::Kind::kFolder;
       if (filter && !(is_folder ? filter->passes_folders(entry.path) : filter->passes(entry.path))) continue;

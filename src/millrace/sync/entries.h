@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Walks one side of a copy: gives everything below a location in byte order of the paths. It lists page by page, so ten
-// million keys need no more memory than ten thousand. Entries that are no plain files come too, with their kind.
-// Folders named ".millrace", which Millrace itself keeps, are left out. For one thread; another thread fetches the next
-// page ahead.
+// Walks one side of a copy: returns all entries below a location in byte order of the paths. Lists page by page, so
+// ten million keys need no more memory than ten thousand. Also returns entries that are no plain files, with their
+// kind. Leaves out folders named ".millrace", which belong to Millrace itself. For one thread; another thread fetches
+// the next page ahead.
 
 #include <memory>
 #include <optional>
@@ -18,17 +18,17 @@
 
 namespace millrace::sync {
 
-// The folder for what Millrace keeps beside a user's objects: hashes, records.
+// The folder in which Millrace keeps hashes and records next to a user's objects.
 inline constexpr std::string_view kHiddenFolder = ".millrace";
 
 struct Entry {
   enum class Kind {
     kFile,
-    kMarker,      // an empty object "folder/", which some tools make so that a folder shows
-    kLink,        // a symbolic link that is not followed, or leads nowhere or in a circle
+    kMarker,      // an empty object "folder/", which some tools create to show a folder
+    kLink,        // a symbolic link that is not followed, is broken or leads in a circle
     kSpecial,     // a socket, pipe or device
     kUnreadable,  // ObjectKind::kUnreadable
-    kFolder,      // an empty folder, where WalkOptions ask for them
+    kFolder,      // an empty folder, with WalkOptions::empty_folders
     kIllegal,     // a key that no path can be: "a//b", "../a", "a/" with content
   };
   Kind kind = Kind::kFile;
@@ -36,18 +36,19 @@ struct Entry {
   ObjectInfo info;   // from the listing; `key` is the whole key
 };
 
-// "a symbolic link", "a folder marker", ...
+// Returns "a symbolic link", "a folder marker", ...
 std::string_view entry_kind_name(Entry::Kind kind);
-// The kind that a listing gives, whatever the key is; kFile for a file.
+// Returns the kind that a listing gives, for any key; kFile for a file.
 Entry::Kind entry_kind(ObjectKind kind);
 
 struct WalkOptions {
   bool follow_links = false;
   bool empty_folders = false;
-  bool hidden = false;             // also what Millrace keeps
+  bool hidden = false;             // also the folders that Millrace keeps
+  bool own_marker = false;         // also the marker of the location itself, with an empty path
   const Filter* filter = nullptr;  // leaves out entries that do not pass; must outlive the walk
   std::stop_token stop;
-  const KeyRange* range = nullptr;  // only the paths in it; must outlive the walk
+  const KeyRange* range = nullptr;  // only paths in this range; must outlive the walk
 };
 
 class EntryWalk {
@@ -55,8 +56,8 @@ class EntryWalk {
   EntryWalk(const Location& root, const WalkOptions& options);
   ~EntryWalk();
 
-  // The next entry; std::nullopt after the last. Errors: those of Storage::list, cancelled, unsupported (a storage that
-  // lists out of order). After an error the walk is over.
+  // Returns the next entry; std::nullopt after the last. Errors: those of Storage::list, cancelled, unsupported (a
+  // storage that lists out of order). After an error the walk is over.
   [[nodiscard]] Result<std::optional<Entry>> next();
 
  private:
@@ -64,7 +65,7 @@ class EntryWalk {
   std::unique_ptr<Impl> impl_;
 };
 
-// The prefix of the keys below a folder: "dir/", or "" for a root.
+// Returns the prefix of the keys below a folder: "dir/", or "" for a root.
 std::string prefix_of(const Location& folder);
 // Whether a component of `path` is kHiddenFolder.
 bool is_hidden(std::string_view path);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Numbers and texts as bytes, for the files in which Millrace remembers things: little-endian numbers, and texts behind
-// their length. Bounds are checked; what does not fit makes the whole bad.
+// Writes and reads the fields of Millrace's own binary files: little-endian numbers, and texts after their length.
+// Bounds are checked; a field out of bounds makes good() false.
 
 #include <array>
 #include <bit>
@@ -24,13 +24,13 @@ void append_number(std::string& out, T value) {
   out.append(bytes.data(), bytes.size());
 }
 
-// REQUIRES: `text` has less than 64 KiB.
+// Appends a text after its length. REQUIRES: `text` has less than 64 KiB.
 inline void append_text(std::string& out, std::string_view text) {
   append_number(out, static_cast<uint16_t>(text.size()));
   out += text;
 }
 
-// Takes fields off the front.
+// Reads fields from the front.
 class Fields {
  public:
   explicit Fields(std::string_view bytes) : bytes_(bytes) {}

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which files a copy, a listing or a removal takes: --include and --exclude as rsync reads them. Rules are asked in
-// their order and the first that matches decides; what no rule matches passes. A file whose folder is excluded does not
-// pass, whatever later rules say of it.
+// Selects the files of a copy, a listing or a removal: --include and --exclude as rsync reads them. The first rule
+// that matches decides. A file that no rule matches passes. A file in an excluded folder does not pass, even if a
+// later rule includes it.
 //
 //  - "/x" matches from the top only, "x" at any depth; "x/" matches folders only.
-//  - '*' is any run without '/', '**' any run at all, '?' one byte but '/', "[a-z]", "[!a]", "[[:digit:]]" a set of
-//    bytes. "x/***" is the folder x and everything in it. With one of "*?[" in it, a '\' makes the next byte plain.
-//  - A pattern with a '/' inside or with "**" is held against the whole path (or its last components, as many as it
-//    has), any other against the last component.
+//  - '*' matches any run of bytes without '/', '**' any run of bytes, '?' one byte except '/', and "[a-z]", "[!a]",
+//    "[[:digit:]]" one byte of a set. "x/***" matches the folder x and everything in it. In a pattern with one of
+//    "*?[", a '\' makes the next byte literal.
+//  - A pattern with a '/' inside or with "**" is compared with the whole path (or with as many of its last components
+//    as the pattern has). Any other pattern is compared with the last component.
 //
-// A Filter may be asked from many threads once it is made; a FilterWalk belongs to one.
+// Many threads may use a Filter once it is complete; a FilterWalk belongs to one thread.
 
 #include <bitset>
 #include <cstdint>
@@ -26,9 +27,11 @@ namespace millrace::sync {
 // One pattern, compiled. A value.
 class Pattern {
  public:
-  // Errors: invalid_argument: empty, a '[' that no ']' closes, a '\' at the end, an unknown class.
+  // Compiles a pattern. Errors: invalid_argument (empty, a '[' that no ']' closes, a '\' at the end, an unknown
+  // class).
   [[nodiscard]] static Result<Pattern> compile(std::string_view text);
-  // `path` is relative, without '/' at its ends. Takes time in proportion to both lengths, whatever the pattern.
+  // Whether `path` matches. It is relative, without '/' at its ends. For any pattern, the time is proportional to the
+  // product of both lengths at most.
   bool matches(std::string_view path, bool is_folder) const;
 
  private:
@@ -42,12 +45,12 @@ class Pattern {
 
   std::vector<Token> tokens_;
   std::vector<std::bitset<256>> sets_;
-  size_t slashes_ = 0;         // in the text, without the one at the end
-  bool anchored_ = false;      // began with '/'
-  bool folders_only_ = false;  // ended in '/'
-  bool deep_ = false;          // has "**"
-  bool deep_start_ = false;    // begins with it
-  bool deepest_end_ = false;   // ends in "***"
+  size_t slashes_ = 0;         // number of '/' in the text, without the one at the end
+  bool anchored_ = false;      // the text began with '/'
+  bool folders_only_ = false;  // the text ended in '/'
+  bool deep_ = false;          // the text has "**"
+  bool deep_start_ = false;    // the text begins with "**"
+  bool deepest_end_ = false;   // the text ends in "***"
 };
 
 class Filter {
@@ -55,7 +58,7 @@ class Filter {
   // Errors: those of Pattern::compile.
   [[nodiscard]] Status include(std::string_view pattern) { return add(pattern, true); }
   [[nodiscard]] Status exclude(std::string_view pattern) { return add(pattern, false); }
-  // Lines "+ PATTERN" and "- PATTERN"; empty ones and those that begin with '#' or ';' are passed over. `name` is for
+  // Adds lines "+ PATTERN" and "- PATTERN". Ignores empty lines and lines that begin with '#' or ';'. `name` is for
   // messages. Errors: invalid_argument naming the line.
   [[nodiscard]] Status add_lines(std::string_view lines, std::string_view name);
 
@@ -74,19 +77,19 @@ class Filter {
   std::vector<Rule> rules_;
 };
 
-// Filter::passes for paths that come in byte order: folders that stay the same are not asked again.
+// Filter::passes for paths in byte order: a folder is not checked again for the next path in it.
 class FilterWalk {
  public:
   // `filter` must outlive this.
   explicit FilterWalk(const Filter& filter) : filter_(filter) {}
   bool passes(std::string_view path);
-  // Whether the folders of a path pass; that of a folder ends in '/'.
+  // Whether the folders of a path pass. The path of a folder ends in '/'.
   bool passes_folders(std::string_view path);
 
  private:
   const Filter& filter_;
   std::string allowed_;   // the last folder that passed, ends in '/' or is empty
-  std::string excluded_;  // the last folder that did not, ends in '/' or is empty
+  std::string excluded_;  // the last folder that did not pass, ends in '/' or is empty
 };
 
 }  // namespace millrace::sync

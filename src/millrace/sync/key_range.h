@@ -2,7 +2,7 @@
 #pragma once
 
 // The part of a tree that one of several tasks works on: the paths in (after, until], in byte order. Another task may
-// take the end of it away while it is worked on. Thread-safe.
+// take the end of the range while the range is in use. Thread-safe.
 
 #include <string>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace millrace::sync {
 
 class KeyRange {
  public:
-  // `until` "": to the end.
+  // An empty `until` means to the end.
   KeyRange(std::string after, std::string until) : after_(std::move(after)), until_(std::move(until)), done_(after_) {}
 
   const std::string& after() const { return after_; }
@@ -31,7 +31,7 @@ class KeyRange {
     until_ = std::move(until);
   }
 
-  // The last path that was begun: what comes behind it may be taken away.
+  // Sets the last path that was begun. Another task may take the paths after it.
   void begin(std::string_view path) {
     const MutexLock lock(mutex_);
     if (path > begun_) begun_ = path;
@@ -40,7 +40,7 @@ class KeyRange {
     const MutexLock lock(mutex_);
     return begun_.empty() ? after_ : begun_;
   }
-  // The last path up to which all are done: another task would go on behind it.
+  // Sets the last path up to which all paths are done. Another task would continue after it.
   void finish(std::string_view path) {
     const MutexLock lock(mutex_);
     if (path > done_) done_ = path;

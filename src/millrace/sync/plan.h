@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a sync will do, as a pure merge of three sorted streams: the source, the target, and the record of what was made
-// equal before. It reads no content and writes no data. For one thread.
+// Plans a sync as a pure merge of three sorted streams: the source, the target, and the record of files made equal
+// before. Reads no content and writes no data. For one thread.
 
 #include <functional>
 #include <optional>
@@ -15,75 +15,76 @@
 
 namespace millrace::sync {
 
-// How two files of one path are told apart.
+// How two files of one path are compared.
 enum class CompareBy {
-  kUsual,     // by the record, or what else proves it; else by content
-  kChecksum,  // both are read
+  kUsual,     // by the record or another proof; else by content
+  kChecksum,  // reads both
   kSize,      // by size alone
-  kNone,      // every file is copied, but for those that the record proves equal
+  kNone,      // copies every file, except those that the record proves equal
 };
 
 struct PlanOptions {
   CompareBy compare = CompareBy::kUsual;
-  bool delete_extra = false;    // what only the target has is removed
+  bool delete_extra = false;    // removes files that only the target has
   bool target_folders = false;  // Capabilities::folders of the target
-  bool attributes = false;      // owner, mode and times are to be equal too
-  // Reading a side costs much less than a transfer: it is on this machine.
+  bool attributes = false;      // owner, mode and times must be equal, too
+  // Reading this side costs much less than a transfer, because it is on this machine.
   bool cheap_source = false, cheap_target = false;
-  // What proves, without reading, that two files of one size are the same, as text for people; nullptr: no proof.
+  // Proves without reading that two files of one size are equal. Returns the proof as text for people; nullptr: no
+  // proof.
   std::function<const char*(const ObjectInfo& source, const ObjectInfo& target)> proof;
 };
 
 struct Action {
   enum class Kind {
     kCopy,
-    kCompare,     // the contents decide: the source against `recorded->hash` where `known_target`, else both are read
-    kAttributes,  // the contents are taken for equal; owner, mode and times decide
-    kSkip,        // equal
-    kDelete,      // from the target
-    kExtra,       // only the target has it; it stays
-    kFolder,      // an empty folder, to be made where there is none
-    kPass,        // no file, passed over by policy: a link, a device, a folder marker
-    kRefuse,      // cannot be copied, and that is an error
-    kUnreadable,  // the source may hold anything there: an error, after which no file is deleted
-    kKeep,        // neither side has it now, but the record's entry may stay (`recorded`)
+    kCompare,     // compares the source with `recorded->hash` if `known_target`, else both contents
+    kAttributes,  // the contents are assumed equal; owner, mode and times decide
+    kSkip,        // the files are equal
+    kDelete,      // deletes it from the target
+    kExtra,       // only the target has the file; it stays
+    kFolder,      // an empty folder, to be created if missing
+    kPass,        // no file, skipped by policy: a link, a device, a folder marker
+    kRefuse,      // cannot be copied, which is an error
+    kUnreadable,  // the source cannot be read there: an error, after which nothing is deleted
+    kKeep,        // neither side has the file now, but its record entry may stay (`recorded`)
   };
   Kind kind = Kind::kCopy;
   std::string path;
   std::string reason;         // for people: "changed since the last sync"
-  int64_t size = 0;           // of what is moved, skipped or deleted
-  ObjectInfo source, target;  // as listed; empty keys where a side has none
+  int64_t size = 0;           // bytes moved, skipped or deleted
+  ObjectInfo source, target;  // as listed; a side without the file has an empty key
   std::optional<RecordEntry> recorded;
   bool known_target = false;
-  bool after_deletes = false;  // a file that is to be deleted lies where its folder belongs
+  bool after_deletes = false;  // a file that will be deleted is in the place of its folder
 };
 
 class Plan {
  public:
   using Entries = std::function<Result<std::optional<Entry>>()>;
   using Records = std::function<Result<std::optional<RecordEntry>>()>;
-  // Each call gives the next in byte order of the path, then std::nullopt. `left_out` says whether a path is outside of
-  // what the two sides were asked for (a filter).
+  // Each call of `source`, `target` and `records` returns the next entry in byte order of the path, then std::nullopt.
+  // `left_out` tells whether a path is left out of the listings of both sides, by a filter.
   Plan(Entries source, Entries target, Records records, std::function<bool(std::string_view)> left_out,
        const PlanOptions& options);
 
-  // The next action in byte order of the path; std::nullopt after the last. Errors: those of the two sides, each ends
-  // the plan; a record that fails is treated as ending there.
+  // Returns the next action in byte order of the path; std::nullopt after the last. Errors: those of the two sides;
+  // each ends the plan. A record that fails is treated as ending there.
   [[nodiscard]] Result<std::optional<Action>> next();
 
-  // Files that the source had so far.
+  // The number of files in the source so far.
   int64_t source_files() const { return source_files_; }
-  // The record's entries that the plan has not come to; ends it.
+  // Returns the next record entry that the plan has not reached. Ends the plan.
   [[nodiscard]] std::optional<RecordEntry> rest_of_record();
-  // Why the record ended early; empty when it did not.
+  // The reason why the record ended early; empty when it did not.
   const std::string& record_problem() const { return record_problem_; }
 
  private:
-  // The entries of one side that a path may lie below: those whose path begins it.
+  // Finds entries of one side that occupy the place of a folder: a file "a" where "a/b" needs a folder "a".
   class Above {
    public:
     void pass(const Entry& entry);
-    // The kind of the entry that is a folder of `path`.
+    // Returns the kind of the entry in the place of a folder of `path`.
     std::optional<Entry::Kind> of(std::string_view path) const;
 
    private:

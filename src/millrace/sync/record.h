@@ -19,34 +19,35 @@
 
 namespace millrace::sync {
 
-// A side of a recorded file, as stat and listings have it.
+// One side of a recorded file, as stat and listings return it.
 struct RecordedVersion {
   std::string version;
-  int64_t changed_ns = 0;  // ObjectInfo::changed; 0: the storage has no such thing
+  int64_t changed_ns = 0;  // ObjectInfo::changed; 0: the storage has no change times
   bool operator==(const RecordedVersion&) const = default;
 };
 RecordedVersion recorded_version(const ObjectInfo& info);
-// Whether `info` is the version that was recorded. Never where the storage gives no versions.
+// Whether `info` is the version that was recorded. Always false if the storage gives no versions.
 bool is_version(const RecordedVersion& recorded, const ObjectInfo& info);
 
 struct RecordEntry {
   std::string path;
   int64_t size = 0;
   RecordedVersion source, target;
-  std::optional<Hash128> hash;  // XXH3-128 of both; none where neither was read
-  bool attributes = false;      // owner, mode and times went along
+  std::optional<Hash128> hash;  // XXH3-128 of both; none if neither was read
+  bool attributes = false;      // owner, mode and times were copied, too
   bool operator==(const RecordEntry&) const = default;
 };
 
-// The path, below the target, of the record of copies from `source`: ".millrace/sync-<hash of the source's name>".
+// Returns the path, below the target, of the record of copies from `source`: ".millrace/sync-<hash of the source's
+// name>".
 std::string record_path(const Location& source);
 
 class RecordReader {
  public:
-  // Errors: those of open_read (not_found: there is none), corruption.
+  // Opens a record. Errors: those of open_read (not_found: there is none), corruption.
   [[nodiscard]] static Result<std::unique_ptr<RecordReader>> open(Storage& storage, std::string_view key);
-  // The next entry, in byte order of the path; std::nullopt after the last. Errors: corruption (a damaged or cut
-  // record), those of reading.
+  // Returns the next entry in byte order of the path; std::nullopt after the last. Errors: corruption (a damaged or
+  // truncated record), those of reading.
   [[nodiscard]] Result<std::optional<RecordEntry>> next();
 
  private:
@@ -69,21 +70,21 @@ class RecordReader {
 // Does nothing without a `newer`; reads a damaged one up to its damage.
 [[nodiscard]] Status merge_records(Storage& storage, const std::string& older, const std::string& newer);
 
-// Collects a record in a temporary file, because whether it is needed shows at the end.
+// Collects a record in a temporary file, because only the end of the sync shows whether the record is needed.
 class RecordWriter {
  public:
   // Errors: those of UnnamedFile.
   [[nodiscard]] static Result<std::unique_ptr<RecordWriter>> create();
   // REQUIRES: paths in byte order.
   [[nodiscard]] Status add(const RecordEntry& entry);
-  // Writes everything so far as one object, all at once. More may be added and committed afterwards.
+  // Writes all entries so far as one object in one commit. More entries may be added and committed afterwards.
   [[nodiscard]] Status commit(Storage& storage, const std::string& key);
 
  private:
   explicit RecordWriter(UnnamedFile file) : file_(std::move(file)) {}
   [[nodiscard]] Status flush_block();
   [[nodiscard]] Status put(std::string_view bytes);
-  // The first `size` bytes of the file.
+  // Writes the first `size` bytes of the file to an object.
   [[nodiscard]] Status write_to(Storage& storage, const std::string& key, int64_t size) const;
 
   UnnamedFile file_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Objects that are to go, removed many at once, each with the block hashes beside it. For one thread.
+// Removes objects, many at once, each with the block hashes next to it. For one thread.
 
 #include <cstdint>
 #include <functional>
@@ -14,15 +14,15 @@ namespace millrace::sync {
 
 class Removal {
  public:
-  // Called for each object in the order of add(), once it is gone or could not be removed.
+  // Called for each object in the order of add(), after its removal succeeded or failed.
   using OnRemoved = std::function<void(const std::string& path, int64_t size, const Status& removed)>;
-  // With `dry_run` no object is removed, and every call says that it was.
+  // With `dry_run`, removes nothing and calls `done` as if every removal succeeded.
   Removal(Storage& storage, bool dry_run, OnRemoved done)
       : storage_(storage), dry_run_(dry_run), done_(std::move(done)) {}
 
-  // `path` is for `done`.
+  // Adds an object to remove. `path` is passed to `done`.
   void add(std::string path, std::string key, int64_t size);
-  // Removes what was added and not removed yet; call it after the last add.
+  // Removes the added objects that are not removed yet. Call it after the last add().
   void flush();
 
  private:

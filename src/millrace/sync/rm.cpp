@@ -26,7 +26,8 @@ void count(const std::string& path, int64_t size, const Status& removed, const R
 
 Status remove_below(const Location& root, const RmOptions& options, const std::stop_token& stop, Removal& removal,
                     RmReport& report) {
-  EntryWalk walk(root, {.hidden = options.filter.empty(), .filter = &options.filter, .stop = stop});
+  const bool is_whole = options.filter.empty();
+  EntryWalk walk(root, {.hidden = is_whole, .own_marker = is_whole, .filter = &options.filter, .stop = stop});
   for (;;) {
     ASSIGN_OR_RETURN(auto entry, walk.next());
     if (!entry) return {};
@@ -35,6 +36,7 @@ Status remove_below(const Location& root, const RmOptions& options, const std::s
       count(entry->path, 0, denied, options, report);
       continue;
     }
+    if (entry->path.empty()) entry->path = std::string(base_name(root.key)) + "/";
     removal.add(std::move(entry->path), std::move(entry->info.key), entry->info.size);
   }
 }

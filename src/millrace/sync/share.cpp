@@ -257,7 +257,8 @@ Result<Share::Turn> Share::look() {
   for (size_t i = 0; i < std::min(others.size(), kLooksAtOnce); ++i) {
     ASSIGN_OR_RETURN(auto record, read(others[i]));
     if (!record) continue;
-    if (options_.after_beat && record->beats < 2) continue;
+    // Nobody knows yet how far its owner is, so most of what is taken would be done twice.
+    if (record->beats < 2) continue;
     seen_[others[i]].version = record->version;
     ASSIGN_OR_RETURN(const bool taken, take_half(*std::move(record)));
     if (taken) return Turn{.range = range_};
@@ -365,14 +366,16 @@ Status Share::finish(std::string_view note) {
 
 bool work_and_beat(Share& share, std::chrono::duration<double> dead_after, const std::stop_token& stop,
                    const std::function<void(const std::stop_token&)>& work) {
-  // A sixth of the time after which a task counts as dead, and no more often than that.
+  // A sixth of the time after which a task counts as dead; a range begins with short ones, each twice the one before.
   constexpr std::chrono::duration<double> kMostBeat(5), kLeastBeat(0.1);
-  const auto every = std::chrono::duration_cast<Clock::duration>(std::clamp(dead_after / 6, kLeastBeat, kMostBeat));
+  const auto longest = std::clamp(dead_after / 6, kLeastBeat, kMostBeat);
   std::stop_source lost, ended;
   const std::stop_callback stops(stop, [&] { lost.request_stop(); });
   bool is_mine = true;
   Thread beats("mr-share", [&] {
-    while (sleep_until(Clock::now() + every, ended.get_token())) {
+    for (auto wait = kLeastBeat;
+         sleep_until(Clock::now() + std::chrono::duration_cast<Clock::duration>(wait), ended.get_token());
+         wait = std::min(2 * wait, longest)) {
       const auto mine = share.beat();
       if (!mine) {
         log(LogLevel::kWarning, "{}: other tasks may take this one for dead", mine.error().to_string());

@@ -40,9 +40,6 @@ struct ShareOptions {
   std::chrono::duration<double> dead_after{60};  // a task whose range did not change for so long
   // A dead task's range is begun again: what its owner learned of it is gone with it.
   bool again = false;
-  // Takes nothing of a range before its owner's first beat: where looking at a path is quick, most of it would be done
-  // twice by then.
-  bool after_beat = false;
   // The first path behind another, as the source lists it; nullopt where there is none.
   std::function<Result<std::optional<std::string>>(const std::string& after)> next_path;
   std::function<Clock::time_point()> now = [] { return Clock::now(); };  // another clock in a simulation
@@ -107,8 +104,9 @@ class Share {
   std::map<std::string, Seen> seen_;  // by id
 };
 
-// Runs `work`, which is to stop by its token, on this thread, while another one beats. False: another task goes on with
-// the range. REQUIRES: `share` has a range.
+// Runs `work`, which is to stop by its token, on this thread, while another one beats: soon at first, so that little of
+// a range is done before others know how far it is. False: another task goes on with the range. REQUIRES: `share` has a
+// range.
 [[nodiscard]] bool work_and_beat(Share& share, std::chrono::duration<double> dead_after, const std::stop_token& stop,
                                  const std::function<void(const std::stop_token&)>& work);
 

@@ -134,11 +134,12 @@ class Simulation {
     size_t task = 0;
     bool operator<(const Event& other) const { return at_s > other.at_s; }
   };
+  static constexpr double kFirstBeat_s = 0.1;  // of work_and_beat()
   struct Task {
     std::unique_ptr<Share> share;
     std::shared_ptr<KeyRange> range;
     int64_t begin = 0, at = 0;  // the first and the next path's number
-    double wait_s = 0.2, dies_at_s = 0;
+    double wait_s = 0.2, beat_s = kFirstBeat_s, dies_at_s = 0;
   };
 
   void start_task(double at_s) {
@@ -147,7 +148,6 @@ class Simulation {
     ShareOptions options{.owner = fmt::format("task{}", number),
                          .dead_after = std::chrono::duration<double>(what_.dead_after_s),
                          .again = what_.is_sweep,
-                         .after_beat = what_.is_sweep,
                          .next_path = [this](const std::string& after) -> Result<std::optional<std::string>> {
                            ++outcome_.probes;
                            const int64_t rank = paths_.rank(after);
@@ -179,7 +179,8 @@ class Simulation {
     }
     if (!task.range) return look(number, task);
     // A beat's worth of work, or what is left.
-    const int64_t most = task.at + static_cast<int64_t>(what_.beat_s * what_.paths_per_s);
+    const int64_t most = task.at + std::max<int64_t>(1, static_cast<int64_t>(task.beat_s * what_.paths_per_s));
+    task.beat_s = std::min(2 * task.beat_s, what_.beat_s);
     const int64_t end = task.range->until().empty() ? paths_.count() : paths_.rank(task.range->until());
     const int64_t until = std::min(most, end);
     outcome_.worked += std::max<int64_t>(0, until - task.at);
@@ -219,6 +220,7 @@ class Simulation {
       task.range = turn->range;
       task.begin = task.at = paths_.rank(task.range->after());
       task.wait_s = 0.2;
+      task.beat_s = kFirstBeat_s;
       events_.push({now_s_ + 0.1, number});
       return;
     }

@@ -22,10 +22,10 @@ Clock::duration as_ticks(std::chrono::duration<double> time) {
 }
 
 void add_report(SyncReport& sum, const SyncReport& part) {
-  for (const auto field :
-       {&SyncReport::copied_files, &SyncReport::copied_bytes, &SyncReport::moved_bytes, &SyncReport::server_bytes,
-        &SyncReport::resumed_bytes, &SyncReport::skipped_files, &SyncReport::skipped_bytes, &SyncReport::extra_files,
-        &SyncReport::passed, &SyncReport::refused, &SyncReport::failed, &SyncReport::retries}) {
+  for (const auto field : {&SyncReport::copied_files, &SyncReport::copied_bytes, &SyncReport::moved_bytes,
+                           &SyncReport::server_bytes, &SyncReport::resumed_bytes, &SyncReport::skipped_files,
+                           &SyncReport::skipped_bytes, &SyncReport::extra_files, &SyncReport::set_folders,
+                           &SyncReport::passed, &SyncReport::refused, &SyncReport::failed, &SyncReport::retries}) {
     sum.*field += part.*field;
   }
   if (!sum.first_failure) sum.first_failure = part.first_failure;

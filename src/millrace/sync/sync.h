@@ -64,6 +64,7 @@ struct SyncReport {
   int64_t extra_files = 0;    // only at the target, and left there
   int64_t removed_files = 0;  // from the source, with remove_source
   int64_t made_folders = 0;   // empty ones that the target did not have
+  int64_t set_folders = 0;    // got other attributes, with TransferOptions::posix
   int64_t passed = 0;         // links, devices, folder markers
   int64_t refused = 0;
   int64_t failed = 0;

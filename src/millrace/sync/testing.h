@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For the tests of this room: small trees, and a Storage that a test can bend.
+// For the tests of this room: small trees, and a Storage whose behaviour a test can change.
 
 #include <gmock/gmock.h>
 
@@ -18,7 +18,7 @@ namespace millrace::sync {
 
 using Tree = std::map<std::string, std::string>;  // path -> content
 
-// Passes everything on, but for what a test has set.
+// Passes all calls on, except where a test has set a function or value.
 class BentStorage final : public Storage {
  public:
   explicit BentStorage(std::shared_ptr<Storage> inner) : inner_(std::move(inner)) {}
@@ -26,14 +26,14 @@ class BentStorage final : public Storage {
   std::function<void(ListPage&)> bend_page;
   std::optional<int64_t> free_bytes;
   std::function<void(std::string_view key)> on_open;
-  std::function<Status(std::string_view key)> on_write;  // when a writer is opened
+  std::function<Status(std::string_view key)> on_write;  // called when a writer is opened
   std::function<Status(std::span<const std::string> keys)> on_durable;
-  std::function<void(std::span<const Operation>, CompletionQueue&)> on_submit;  // has to submit them, sooner or later
-  int64_t part_bytes = 0;                                                       // of what is written; 0: as asked for
+  std::function<void(std::span<const Operation>, CompletionQueue&)> on_submit;  // must submit them sooner or later
+  int64_t part_bytes = 0;                                                       // part size of writes; 0: as requested
   std::function<void()> on_resume;
-  std::vector<ObjectInfo> left;  // unfinished ones, for list_uploads
+  std::vector<ObjectInfo> left;  // unfinished uploads, for list_uploads
   std::function<void(std::span<const ObjectInfo>)> on_abort;
-  bool forgets_dead = false;  // it cannot tell whose writers are dead, as S3
+  bool forgets_dead = false;  // like S3, cannot tell which writers are dead
 
   std::string_view name() const override { return inner_->name(); }
   Capabilities capabilities() const override {
@@ -102,7 +102,7 @@ inline void put_all(const Location& at, const Tree& tree) {
   for (const auto& [path, content] : tree) put(at, path, content);
 }
 
-// Everything below `at`; what Millrace keeps there only with `hidden`.
+// Returns all files below `at`; the folders that Millrace keeps only with `hidden`.
 inline Tree tree_of(const Location& at, bool hidden = false) {
   Tree tree;
   const std::string prefix = at.key.empty() ? "" : at.key + "/";

@@ -41,7 +41,7 @@ struct TransferOptions {
   bool delta = true;     // compare by block hashes and move what differs
   bool resume = true;    // resume what a killed process left, where it proves to be right
   bool sidecar = true;   // keep block hashes beside objects that are larger than a block, where the target keeps none
-  bool posix = false;    // owner, mode and times go along
+  bool posix = false;    // owner, mode and times go along; in a sync those of folders too
   // Between object stores an object keeps its headers, metadata and tags but for these. See check_changes().
   ObjectChanges object;
   Durability durability = Durability::kDurable;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Compares two trees, or two objects, by content, and says of each file what the answer rests on. Only reads.
-// Thread-safe.
+// Compares two trees, or two objects, by content, and names the proof for each file. Only reads. Thread-safe.
 
 #include <functional>
 #include <stop_token>
@@ -16,22 +15,22 @@ namespace millrace::sync {
 
 // The proof behind an answer, the strongest first.
 enum class Proof {
-  kContent,   // both were read, and have one hash
-  kRecorded,  // both are the versions whose hash a sync recorded
-  kSidecar,   // at least one has hashes of its version beside it; the other was read, or has them too
-  kEtag,      // S3's MD5: both have one, or the file that is here was read and has it
-  kSize,      // nothing but the size is known, or was asked for
+  kContent,   // both were read and have the same hash
+  kRecorded,  // both are versions whose hash a sync recorded
+  kSidecar,   // at least one has block hashes of its version next to it; the other has, too, or was read
+  kEtag,      // S3's MD5: both have it, or the local file was read and matches it
+  kSize,      // only the size is known, or was requested
 };
 std::string_view proof_name(Proof proof);  // "content", "recorded", "sidecar", "etag", "size"
 
 struct VerifyOptions {
   enum class Effort {
     kRead,      // read everything
-    kRecorded,  // believe the record of the last sync, hashes that lie beside objects and S3's MD5s; read the rest
+    kRecorded,  // trust the last sync's record, block hashes and S3's MD5s; read the rest
     kSize,      // read nothing
   };
   Effort effort = Effort::kRead;
-  bool extra = false;  // files that only the target has are differences too
+  bool extra = false;  // files that only the target has count as differences
   bool follow_links = false;
   int files_at_once = 16;
   Filter filter;
@@ -66,11 +65,11 @@ struct VerifyReport {
   bool is_clean(bool extra_counts) const { return different + missing + unreadable + (extra_counts ? extra : 0) == 0; }
 };
 
-// XXH3-128 of the version of an object that a listing or stat told. Errors: those of reading, cancelled.
+// Computes XXH3-128 of the version of an object that a listing or stat returned. Errors: those of reading, cancelled.
 [[nodiscard]] Result<Hash128> hash_object(Storage& storage, const ObjectInfo& object, std::stop_token stop = {},
                                           Progress* progress = nullptr);
 
-// Errors: those of the arguments and of listing, cancelled.
+// Compares `source` and `target`. Errors: those of the arguments and of listing, cancelled.
 [[nodiscard]] Result<VerifyReport> verify(const std::string& source, const std::string& target,
                                           const VerifyOptions& options = {}, std::stop_token stop = {},
                                           Progress* progress = nullptr);

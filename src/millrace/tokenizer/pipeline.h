@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The parts of a tokenizer, as from_json built them and Encoder runs them. Private to this folder. Immutable,
-// thread-safe.
+// The parts of a tokenizer, built by from_json and run by Encoder. Private to this folder. Immutable, thread-safe.
 
 #include <memory>
 #include <optional>
@@ -24,10 +23,10 @@
 
 namespace millrace::tokenizer {
 
-// The fast path for the usual file of a large language model, when only ids are wanted: cuts words from the unchanged
-// text and merges their bytes.
+// The fast path for the usual file of a large language model, for ids only: cuts words from the unchanged text and
+// merges their bytes.
 struct ByteLevelPath {
-  std::variant<WordScannerChain, PreTokenizer> words;  // WordScannerChain when no text lies between its words
+  std::variant<WordScannerChain, PreTokenizer> words;  // WordScannerChain if there is no text between its words
   bool add_prefix_space;
   ByteBpe model;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the tests of this folder share: a small tokenizer.json made by hand, and the seed of random tests.
+// Test helpers of this folder: a small handmade tokenizer.json, and the seed of random tests.
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -56,7 +56,8 @@ inline Json added_token(uint32_t id, const std::string& content, const std::stri
           {"rstrip", has('r')}, {"normalized", has('n')}, {"special", has('s')}};
 }
 
-// Every byte is the token of its own number, then come the merged tokens from 256 on, then `extra`.
+// Returns a tokenizer in which every byte is the token with its own number. Merged tokens follow from 256 on, then
+// `extra`.
 inline Json small_tokenizer(const Json& pretokenizer, const std::vector<std::string>& extra = {}) {
   const std::vector<std::string> merges = {"Ġ t", "h e",     "Ġt he", "i n",   "' s",    "Ġ Ġ", "ĠĠ ĠĠ",
                                            "a a", "aa aa",   "r e",   "Ã ©",   "Ġ w",    "o r", "Ġw or",

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A Hugging Face tokenizer.json as code: text in, exactly the ids that the `tokenizers` package gives out, and back.
-// No I/O. A Tokenizer is immutable and thread-safe; an Encoder holds the scratch memory and word cache of one thread
-// and keeps its Tokenizer alive. What a file asks for and this version does not do is refused at load, never
-// approximated.
+// Runs a Hugging Face tokenizer.json: turns text into exactly the ids that the `tokenizers` package gives, and back.
+// No I/O. A Tokenizer is immutable and thread-safe. An Encoder holds the scratch memory and word cache of one thread
+// and keeps its Tokenizer alive. Loading refuses a file that asks for an unsupported feature; nothing is approximated.
 
 #include <cstdint>
 #include <memory>
@@ -29,7 +28,7 @@ struct EncodeOptions {
 class Tokenizer;
 struct Inspection;  // inspect.h
 
-// One thread's way to encode. Not thread-safe.
+// Encodes text for one thread. Not thread-safe.
 class Encoder {
  public:
   explicit Encoder(std::shared_ptr<const Tokenizer> tokenizer);
@@ -37,10 +36,10 @@ class Encoder {
   Encoder(Encoder&&) noexcept;
   Encoder& operator=(Encoder&&) noexcept;
 
-  // Appends the ids of `text` to `ids` and, when `offsets` is given, one Offset for each.
-  // Errors: invalid_argument (something that no token stands for, in a file that has no unknown token),
-  // resource_exhausted (a regular expression that gave up).
-  // REQUIRES: `text` is valid UTF-8 (base/text/utf8.h); other bytes give unspecified ids, never undefined behaviour.
+  // Appends the ids of `text` to `ids` and, if `offsets` is given, one Offset for each id. Errors: invalid_argument (a
+  // part of the text has no token, and the file has no unknown token), resource_exhausted (a regular expression that
+  // gave up). REQUIRES: `text` is valid UTF-8 (base/text/utf8.h); other bytes give unspecified ids, never undefined
+  // behaviour.
   [[nodiscard]] Status encode(std::string_view text, const EncodeOptions& options, std::vector<uint32_t>& ids,
                               std::vector<Offset>* offsets = nullptr);
 
@@ -51,29 +50,30 @@ class Encoder {
 
 class Tokenizer {
  public:
-  // `json` is the content of a tokenizer.json, `name` is for messages.
-  // Errors: invalid_argument (not a tokenizer.json; the place), unsupported (the component's name).
+  // Loads a tokenizer. `json` is the content of a tokenizer.json, `name` is for messages. Errors: invalid_argument
+  // (not a tokenizer.json; the place), unsupported (the component's name).
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_json(std::string_view json, std::string name);
-  // The same of all that `file` holds. Errors: those of RandomReader::read_at too; resource_exhausted above 1 GiB.
+  // Loads a tokenizer from all of `file`. Errors: those of RandomReader::read_at too; resource_exhausted above 1 GiB.
   [[nodiscard]] static Result<std::shared_ptr<const Tokenizer>> from_file(const RandomReader& file, std::string name);
   // Describes the file and the path that it takes. Errors: those of from_json.
   [[nodiscard]] static Result<Inspection> inspect(std::string_view json, std::string_view name);
   ~Tokenizer();
 
-  // Ids without a token are skipped. Errors: resource_exhausted (a regular expression that gave up).
+  // Returns the text of `ids`; skips ids without a token. Errors: resource_exhausted (a regular expression that gave
+  // up).
   [[nodiscard]] Result<std::string> decode(std::span<const uint32_t> ids, bool skip_special_tokens = true) const;
 
   std::optional<uint32_t> token_to_id(std::string_view token) const;
-  // The token as the file spells it ("Ġthe"), nullopt for an id without one.
+  // Returns the token as the file spells it ("Ġthe"); nullopt if the id has none.
   std::optional<std::string> id_to_token(uint32_t id) const;
-  // Distinct tokens, added tokens included: `get_vocab_size(with_added_tokens=True)`.
+  // Returns the number of distinct tokens, including added ones: `get_vocab_size(with_added_tokens=True)`.
   int64_t vocab_size() const;
-  // 1 + the largest id.
+  // Returns 1 + the largest id.
   int64_t id_limit() const;
-  // What EncodeOptions::add_special_tokens puts before and behind a text.
+  // Return the ids that EncodeOptions::add_special_tokens puts before and after a text.
   std::span<const uint32_t> ids_before() const;
   std::span<const uint32_t> ids_behind() const;
-  // XXH3-128 of the file's bytes: what shards and states name.
+  // Returns XXH3-128 of the file's bytes, which shards and states store.
   Hash128 hash() const;
 
  private:

@@ -14,9 +14,9 @@
 namespace millrace::video {
 
 struct CheckOptions {
-  int random_frames = 3;  // compared besides the first and the last one
+  int random_frames = 3;  // frames compared besides the first and the last one
   uint64_t seed = 0;      // chooses them
-  int threads = 0;        // that decode them, each other parts; 0: available_cpus()
+  int threads = 0;        // decode different parts in parallel; 0: available_cpus()
 };
 
 // The default encoding of frames that cannot be copied: the source's codec (h264 instead of any but h264, hevc and
@@ -27,15 +27,15 @@ struct CutOptions {
   bool may_encode = true;               // false: unsupported if a copy is not exact
   bool must_encode = false;             // true: encodes even frames that could be copied
   std::optional<EncodeOptions> encode;  // empty: cut_encoding
-  double min_psnr_db = 30;              // of every encoded frame, over all planes
+  double min_psnr_db = 30;              // every encoded frame must reach it, over all planes
   CheckOptions check;
   std::stop_token stop;
 };
 
 struct CutReport {
-  bool copied = false;  // else encoded
+  bool copied = false;  // false: encoded
   int64_t frames = 0;
-  double min_psnr_db = 0;  // of the worst frame; 0 where packets were copied
+  double min_psnr_db = 0;  // of the worst frame; 0 if packets were copied
 };
 
 // Appends frames [begin, end) of `source` as an MP4 that begins at 0, in the same time base. Copies packets if decoding

@@ -37,17 +37,17 @@ struct Packet {
   int64_t size_bytes = 0;
   int64_t pts = 0, dts = 0, duration = 0;  // in units of the time base
   bool key = false;
-  bool hidden = false;  // an edit list leaves it out of the presentation
+  bool hidden = false;  // an edit list excludes it from the presentation
 };
 
 struct FrameIndex {
-  Rational time_base;           // seconds of a tick
+  Rational time_base;           // seconds per tick
   std::vector<Packet> packets;  // in the order of decoding
   std::vector<int64_t> pts;     // of each frame, ascending
-  std::vector<int64_t> packet;  // of each frame: its place in `packets`
+  std::vector<int64_t> packet;  // of each frame: its index in `packets`
   int64_t reorder_depth = 0;    // pictures that are decoded before one that is shown earlier; 0: no B-frames
-  int64_t step = 0;             // ticks from frame to frame, where that is always the same; else 0
-  Rational fps;                 // exactly, where the step is constant; else the average; 0/1 for a single frame
+  int64_t step = 0;             // ticks from frame to frame if constant; else 0
+  Rational fps;                 // exact if the step is constant, else the average; 0/1 for a single frame
 
   int64_t frames() const { return static_cast<int64_t>(pts.size()); }
   // True for the files that LeRobot's loaders read exactly: a constant step, a key frame at 0, no hidden packet.
@@ -64,7 +64,7 @@ struct VideoInfo {
   int64_t width = 0, height = 0;
   std::string colour_space;  // FFmpeg's name of the matrix: "bt709"; "unknown" is converted as BT.601
   bool full_range = false;
-  int64_t streams = 0;  // of any kind in the file; the first video stream is read
+  int64_t streams = 0;  // streams of any kind in the file; the first video stream is read
 };
 
 enum class PixelLayout {
@@ -80,7 +80,7 @@ struct ReadOptions {
 };
 
 struct OpenOptions {
-  int threads = 1;  // of the decoder; more threads help only long sequential reads of large pictures
+  int threads = 1;                          // decoder threads; more help only long sequential reads of large pictures
   std::shared_ptr<const FrameIndex> index;  // an index of this file from an earlier open: saves the scan
   std::stop_token stop;
 };

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`torch.distributed.checkpoint` on Millrace's storage: the checkpoints of docs/format/checkpoint.md, with its hashes
-and its commit, on paths and s3:// URLs.
+"""Runs `torch.distributed.checkpoint` on Millrace's storage. The checkpoints have the format of
+docs/format/checkpoint.md, with its hashes and its commit, on paths and s3:// URLs.
 
     writer = mr.torch.dcp.StorageWriter("s3://bucket/run", keep_last=3)
     dcp.save(state, checkpoint_id=f"s3://bucket/run/step-{step}", storage_writer=writer)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a checkpoint of torch.distributed.checkpoint has beside its tensors, as the JSON `state` of a manifest:
+"""The data of a torch.distributed.checkpoint checkpoint other than tensors, as the JSON `state` of a manifest:
 
 format, version   "millrace.torch.dcp", 1
-bytes             names whose tensor (U8, one dimension) holds the bytes that the planner gave: an object of torch.save
+bytes             names whose tensor (U8, one dimension) has the bytes from the planner: an object of torch.save
 pieces            name -> {dtype, shape, chunks: [[offset, shape, stored name], ...]}, for each tensor of which one
-                  rank has several chunks. A rank's file has one box per name, so each chunk is stored as a tensor of
+                  rank has several chunks. A rank's file has one box per name, so each chunk is stored as a tensor with
                   its own name
 planner_data      data of the planner, in the tagged JSON of millrace.torch.state
 """
@@ -25,7 +25,7 @@ Shape = tuple[int, ...]
 
 @dataclass
 class Pieces:
-    """A tensor that is stored as one tensor a chunk."""
+    """A tensor that is stored as one tensor per chunk."""
 
     dtype: str  # safetensors name
     shape: Shape
@@ -40,7 +40,7 @@ class Document:
 
 
 def dump(document: Document) -> str:
-    """Raises TypeError when the planner's data is not plain data."""
+    """Returns the JSON text of a document. Raises TypeError if the planner's data is not plain data."""
     planner_data = tree.encode({"planner_data": document.planner_data}, 0)
     if planner_data.boxes:
         raise TypeError(f"planner_data holds tensors ({next(iter(planner_data.boxes))}): it must be plain data")
@@ -57,8 +57,8 @@ def dump(document: Document) -> str:
 
 
 def parse(text: str) -> Document:
-    """Returns an empty document for a checkpoint that another program wrote; then only its tensors are known. Raises
-    NotImplementedError (a newer version)."""
+    """Returns the document in a JSON text. For a checkpoint that another program wrote, returns an empty document: only
+    the tensors are known then. Raises NotImplementedError (a newer version)."""
     found = json.loads(text)
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
         return Document()

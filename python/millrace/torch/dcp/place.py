@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which step a checkpoint id names, and which attempt of it this job writes."""
+"""Finds the step that a checkpoint id names, and the attempt of the step that this job writes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _SCHEMES = ("", "file", "s3", "mem")
 
 
 def locate(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
-    """ "run/step-200" is step 200 of the checkpoints in "run". Any other id is the folder itself: without a step."""
+    """Returns the folder and the step of an id. "run/step-200" is step 200 of the checkpoints in "run". Any other id is
+    the folder itself, without a step."""
     text = os.fspath(checkpoint_id)
     stripped = text.rstrip("/") or text
     parent, slash, last = stripped.rpartition("/")
@@ -27,12 +28,12 @@ def locate(checkpoint_id: CheckpointId) -> tuple[str, int | None]:
 
 
 def of_rank(root: str, rank: int) -> str:
-    """Where a rank that saves without the others (use_collectives=False) has its checkpoints."""
+    """Returns the folder for the checkpoints of a rank that saves without the other ranks (use_collectives=False)."""
     return f"{root.rstrip('/')}/rank-{rank:05}"
 
 
 def is_checkpoint_id(checkpoint_id: object) -> bool:
-    """Whether it is a path or URL that can be written."""
+    """Returns whether the object is a path or URL that can be written."""
     if not isinstance(checkpoint_id, (str, os.PathLike)):
         return False
     scheme, found, _ = os.fspath(checkpoint_id).partition("://")
@@ -44,13 +45,14 @@ _attempts: dict[tuple[int, str, str], str] = {}
 
 
 def nonce() -> str:
-    """The part of the attempt's name that tells this job from others; the coordinator's is sent to all ranks."""
+    """Returns the part of the attempt's name that distinguishes this job from others. The coordinator sends its own to
+    all ranks."""
     return _nonce_of_process.setdefault(os.getpid(), secrets.token_hex(4))
 
 
 def attempt(places: list[str], of_job: str) -> str:
-    """This job's attempt below `places`, the root the last of them: the same on every rank, since attempts of the job
-    itself do not count. Raises OSError."""
+    """Returns this job's attempt in `places`, with the root last. It is the same on every rank, since attempts of the
+    job itself do not count. Raises OSError."""
     key = (os.getpid(), places[-1], of_job)
     if key not in _attempts:
         names = [_core.make_attempt(root, nonce=of_job) for root in places]

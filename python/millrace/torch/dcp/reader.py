@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reading side of torch.distributed.checkpoint."""
+"""Reads checkpoints for torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -43,28 +43,28 @@ from . import place
 from .document import parse
 from .place import CheckpointId
 
-# Memory for what does not go straight to its tensor: enough to keep the reads of a fast disk under way.
+# Memory for data that is not read straight into its tensor: enough to keep a fast disk busy.
 _ROOM_BYTES = 512 << 20
 
 
 class StorageReader(dcp.StorageReader):
-    """Reads checkpoints for `dcp.load`. Every byte is verified, and of a tensor only the boxes that this rank needs are
-    read. Those of Checkpointer.save can be read too, as named tensors.
+    """Reads checkpoints for `dcp.load`. Every byte is verified. Only the boxes of a tensor that this rank needs are
+    read. Checkpoints of Checkpointer.save can be read too, as named tensors.
 
-    checkpoint_id: "run/step-200" is step 200 of the checkpoints in "run"; any other id is the folder itself: the newest
-        committed step of its newest line, as Checkpointer.restore chooses it. Saves of this process into that folder
+    checkpoint_id: "run/step-200" is step 200 of the checkpoints in "run". Any other id is the folder itself: the newest
+        committed step of its newest line is read, as in Checkpointer.restore. Saves of this process to that folder
         continue the step.
-    threads: of the reading; 0 chooses.
-    tiers: folders nearer than the id's own, nearest first. Each part is read from the nearest good copy; a file that was
-        damaged in a tier is then written there anew. A folder may be another one on each node: what a new node's lacks
-        comes from the next tier.
-    tier_timeout: seconds after which a tier that answers no read is given up for the next one.
+    threads: number of threads that read; 0: automatic.
+    tiers: folders nearer than the folder of the id, nearest first. Each part is read from the nearest good copy. A file
+        that was damaged in a tier is then rewritten there. A path may be a different folder on each node: data that is
+        missing on a new node comes from the next tier.
+    tier_timeout: seconds after which a tier that does not answer a read is given up, and the next tier is used.
 
-    Objects other than tensors are read by DCP's planner with torch.load and the full pickle: load checkpoints of people
+    DCP's planner reads objects other than tensors with torch.load and the full pickle: load only checkpoints of people
     whom you trust. The tensors are never unpickled.
 
-    Raises in all ranks, as DCP's CheckpointException: FileNotFoundError (no such step), millrace.CorruptionError (naming
-    file and tensor), NotImplementedError (a newer version), OSError.
+    Raises on all ranks, as DCP's CheckpointException: FileNotFoundError (no such step), millrace.CorruptionError
+    (naming file and tensor), NotImplementedError (a newer version), OSError.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class StorageReader(dcp.StorageReader):
 
     @property
     def checkpoint_id(self) -> CheckpointId:
-        """The one that the next load uses."""
+        """The id that the next load uses."""
         return self._id
 
     @classmethod
@@ -101,7 +101,7 @@ class StorageReader(dcp.StorageReader):
         self._load_id = uuid.uuid4().hex
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
-        """`rank`: that rank's checkpoint, of a save without collectives."""
+        """Reads the metadata. `rank`: reads that rank's checkpoint, for a save without collectives."""
         root, step = place.locate(self._id)
         if kwargs.get("rank") is not None:
             root = place.of_rank(root, kwargs["rank"])
@@ -161,7 +161,7 @@ class StorageReader(dcp.StorageReader):
     def _heal(self) -> None:
         try:
             self._opened().heal()
-        except (OSError, NotImplementedError) as error:  # all is loaded
+        except (OSError, NotImplementedError) as error:  # everything is loaded
             warnings.warn(f"checkpoint: a damaged file stays as it is: {error}", RuntimeWarning, stacklevel=2)
 
     def _read_bytes(self, name: str) -> io.BytesIO:
@@ -175,7 +175,7 @@ class StorageReader(dcp.StorageReader):
 
 
 class _Batch:
-    """Read items until they are loaded together."""
+    """Read items that are collected and then loaded together."""
 
     def __init__(self, checkpoint: _core.Checkpoint, planner: LoadPlanner, threads: int) -> None:
         self._checkpoint = checkpoint
@@ -183,14 +183,15 @@ class _Batch:
         self._threads = threads
         self._stored = checkpoint.tensors
         self._targets: list[tuple[str, tuple[int, ...], tuple[int, ...], int]] = []
-        # Item, where it goes, where it is read to, its dtype as stored.
+        # The item, its target, the tensor that it is read into, its stored dtype.
         self._waiting: list[tuple[ReadItem, torch.Tensor, torch.Tensor, str]] = []
-        self.misfits: list[str] = []  # tensors with values that a narrower dtype here does not hold
+        self.misfits: list[str] = []  # tensors with values that do not fit the narrower dtype here
         self._room_bytes = 0
         self._straight: dict[int, str] = {}  # memory -> the tensor that is read straight into it
 
     def add(self, item: ReadItem, piece: str | None) -> None:
-        """piece: the stored tensor that is the whole chunk; None: the chunk is a box of the tensor of its name."""
+        """Adds an item. piece: the stored tensor that is the whole chunk; None: the chunk is a box of the tensor of its
+        name."""
         name = item.storage_index.fqn if piece is None else piece
         offset = tuple(item.storage_offsets)
         if piece is None and item.storage_index.offset is not None:
@@ -212,7 +213,7 @@ class _Batch:
     def _fits(self, target: torch.Tensor, name: str, dtype: str) -> bool:
         if not is_dense(target) or target.dtype != torch_dtype(dtype):
             return False
-        # Of tied tensors only one is read in place: two reads at once would mix.
+        # Only one of several tied tensors is read in place: two reads at once would mix.
         return target.numel() == 0 or self._straight.setdefault(storage_address(target), name) == name
 
     @torch.no_grad()
@@ -231,7 +232,7 @@ class _Batch:
 def load_tensor(
     checkpoint: _core.Checkpoint, name: str, offset: tuple[int, ...] | None = None, shape: tuple[int, ...] | None = None
 ) -> torch.Tensor:
-    """A stored tensor, or a box of it, on the CPU. Raises millrace.CorruptionError, OSError."""
+    """Returns a stored tensor, or a box of it, on the CPU. Raises millrace.CorruptionError, OSError."""
     dtype, whole = checkpoint.tensors[name]
     value = new_value(dtype, tuple(whole) if shape is None else shape, array=False)
     assert isinstance(value, torch.Tensor)
@@ -245,7 +246,7 @@ def _newest(places: list[str], tier_timeout: float = 0.0) -> _core.Checkpoint:
     while (step := walk.next()) is not None:
         try:
             checkpoint = _core.Checkpoint(places, step, tier_timeout)
-        except FileNotFoundError:  # removed by now
+        except FileNotFoundError:  # it has been removed meanwhile
             walk.gone()
             continue
         if walk.read(checkpoint.attempt, checkpoint.line):
@@ -254,7 +255,7 @@ def _newest(places: list[str], tier_timeout: float = 0.0) -> _core.Checkpoint:
 
 
 def read_document(checkpoint: _core.Checkpoint) -> tuple[Metadata, dict[MetadataIndex, str]]:
-    """DCP's metadata, without the places of items; and the stored names of chunks that are tensors for themselves."""
+    """Returns DCP's metadata without the places of items, and the stored names of chunks that are separate tensors."""
     document = parse(checkpoint.state)
     boxes = checkpoint.boxes
     hidden = {stored for pieces in document.pieces.values() for _, _, stored in pieces.chunks}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The copy of a state dict that `dcp.async_save` writes in the background."""
+"""Makes the copy of a state dict that `dcp.async_save` writes in the background."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..tensors import is_dtensor
 
 
 class Stager:
-    """Copies a state dict into CPU memory that it keeps from save to save (pinned, when tensors are on a GPU), so that
-    only the first save pays for touching new memory. Satisfies torch's AsyncStager; `stage` returns when the copy is
-    complete, and training may go on.
+    """Copies a state dict into CPU memory. It keeps the memory from save to save (pinned, if tensors are on a GPU), so
+    that only the first save pays for touching new memory. Satisfies torch's AsyncStager. `stage` returns when the copy
+    is complete; training may then continue.
 
-    `release()` says that the previous copy is no longer read; StorageWriter calls it. The next copy then reuses the
-    memory. Without it, each copy gets new memory. For one thread at a time.
+    StorageWriter calls `release()` when the previous copy is no longer read. The next copy then reuses the memory.
+    Without this call, each copy gets new memory. For one thread at a time.
     """
 
     _synchronize_after_execute = False
@@ -33,7 +33,7 @@ class Stager:
 
     @torch.no_grad()
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """A copy that later changes of `state_dict` do not reach. Raises TypeError naming the path (a
+        """Returns a copy that later changes of `state_dict` do not affect. Raises TypeError naming the path (a
         ShardedTensor, a nested or sparse tensor), MemoryError."""
         self._in_use = {}
         streams: dict[torch.device, torch.cuda.Stream] = {}
@@ -43,14 +43,14 @@ class Stager:
         return staged
 
     def release(self) -> None:
-        """The last copy has been read: the next one may overwrite it."""
+        """Allows the next copy to overwrite the last copy, which has been read."""
         self._free, self._in_use = self._in_use, {}
 
     def synchronize_staging(self) -> None:
         """Does nothing: `stage` returns when the copy is complete."""
 
     def close(self) -> None:
-        """Gives the memory back."""
+        """Frees the memory."""
         self._free, self._in_use = {}, {}
 
     def _copy(self, value: Any, path: Path, streams: dict[torch.device, torch.cuda.Stream]) -> Any:

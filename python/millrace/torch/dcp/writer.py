@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writing side of torch.distributed.checkpoint."""
+"""Writes checkpoints for torch.distributed.checkpoint."""
 
 from __future__ import annotations
 
@@ -32,46 +32,45 @@ from .document import Document, Pieces, dump
 from .place import CheckpointId
 from .stager import Stager
 
-_DCP_VERSION = "1.0.0"  # of torch's Metadata
+_DCP_VERSION = "1.0.0"  # the version of torch's Metadata
 
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """Data from the coordinator to a rank, in its plan's storage_data. A planner that caches plans may hand out the
-    data of an earlier save, so it has no step, and the attempt is valid for `root` only."""
+    """Data from the coordinator to a rank, in the storage_data of the rank's plan. A planner that caches plans may
+    return the data of an earlier save. The data therefore has no step, and the attempt is valid for `root` only."""
 
     root: str
     attempt: str
     nonce: str
     rank: int
     world_size: int
-    pieces: frozenset[str]  # tensors that are stored as one tensor a chunk
+    pieces: frozenset[str]  # tensors that are stored as one tensor per chunk
 
 
 class StorageWriter(dcp.StorageWriter):
-    """Writes checkpoints for `dcp.save` and `dcp.async_save`: each rank its file and part record, durable; then the
-    coordinator the manifest. A step that was not finished is invisible and is removed by a later save.
+    """Writes checkpoints for `dcp.save` and `dcp.async_save`. Each rank writes its file and its part record durably;
+    then the coordinator writes the manifest. A step that was not finished is invisible, and a later save removes it.
 
     checkpoint_id: a path or URL. "run/step-200" is step 200 of the checkpoints in "run". Any other id is the folder
-        itself, whose saves get the next free number as their step. `dcp.save(..., checkpoint_id=...)` sets another one
-        for that save and those after it.
-    keep_last, keep_every, threads, memory_bytes, commit_timeout: as in Checkpointer. The timeout matters only when the
+        itself: each save to it gets the next free number as its step. `dcp.save(..., checkpoint_id=...)` sets another
+        id for that save and those after it.
+    keep_last, keep_every, threads, memory_bytes, commit_timeout: as in Checkpointer. The timeout matters only if the
         storage shows a part late, because DCP itself has waited for all ranks. The copy of the state that async_save
         stages is not part of memory_bytes.
+    tiers: folders nearer than those of the ids, nearest first: paths, URLs or millrace.torch.Tier. A save is written to
+        the nearest tier, which all ranks must see. The save is complete when this tier has committed it. In the
+        background, each rank copies its file to the other tiers and to the folder of the id, which commit by
+        themselves. The next save waits for these copies. All ids must be in one folder.
+    save_every: with tiers: only steps divisible by this number are saved to the folder of the id; 0: all steps.
+    new_run: True: as in Checkpointer, this process may save to a folder that has steps, without having loaded one
+        through StorageReader or Checkpointer.
 
-    tiers: folders nearer than the ids' own, nearest first: paths, URLs or millrace.torch.Tier. A save is written to the
-        nearest, which all ranks must see, and is done when that has committed it. In the background each rank brings
-        its file to the others and to the id's folder, which commit by themselves; the next save waits for that. All ids
-        must lie in one folder.
-    save_every: with tiers: only steps divisible by it come to the id's folder; 0: all.
-    new_run: as in Checkpointer: this process may save in a folder that has steps without having loaded one through
-        StorageReader or Checkpointer.
+    Keep one writer for the whole run: it keeps the memory of the snapshot and, as the stager of async_save, the memory
+    of the staged copy. A step that this job has committed cannot be written again. A restarted job may replace it.
 
-    Keep one writer for the whole run: it keeps the memory of the snapshot, and as the stager of async_save that of the
-    staged copy. A step that this job has committed cannot be written again; a restarted job may replace it.
-
-    Raises in all ranks, as DCP's CheckpointException: OSError (no space, storage), FileExistsError (the step; new_run),
-    TypeError (a dtype that safetensors has not, planner data that is not plain), ValueError, MemoryError.
+    Raises on all ranks, as DCP's CheckpointException: OSError (no space, storage), FileExistsError (the step; new_run),
+    TypeError (a dtype that safetensors does not have, planner data that is not plain), ValueError, MemoryError.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ class StorageWriter(dcp.StorageWriter):
         self._check_tiers(root)
         self._copies.join()  # keeps the nearest tier from running far ahead; failures were warnings
         if step is None:
-            # No rank writes before all have passed this point, so that all find the same steps.
+            # No rank writes before all ranks have passed this point, so all ranks find the same steps.
             step = max((each for at in self._places(root) for each in _core.list_step_numbers(at)), default=-1) + 1
         self._root, self._step = root, step
         self._is_first, self._turns = lines.begin_save(root)
@@ -195,7 +194,7 @@ class StorageWriter(dcp.StorageWriter):
             (name, box.dtype, box.global_shape, box.offset, box.shape, 0 if is_taken else address(box.local))
             for name, box, is_taken in zip(names, values, taken, strict=True)
         ]
-        saver.continue_from(self._line)  # the coordinator's goes into the manifest
+        saver.continue_from(self._line)  # the coordinator's line goes into the manifest
         image = DeviceImage(self._image_copies, [box.local for box in values])
         try:
             pending = saver.save_part(self._step, tensors, fill=image.fill if any(taken) else None)
@@ -220,20 +219,20 @@ class StorageWriter(dcp.StorageWriter):
         metadata.version = _DCP_VERSION
         metadata.storage_data = {result.index: result.storage_data for of_rank in results for result in of_rank}
         metadata.storage_meta = self.storage_meta()
-        assert self._saver is not None  # write_data() comes before
+        assert self._saver is not None  # write_data() was called before
         self._saver.commit(self._step, dump(_document(metadata)))
         assert self._saver_of is not None
         lines.remember(self._places(self._root), _core.line_after(self._saver_of[1], self._step, self._line, []))
         self._copy_to_tiers()
 
     def wait(self) -> None:
-        """Waits until the saves are in all tiers. Raises the error that kept the last save from a tier."""
+        """Waits until the saves are in all tiers. Raises the error if the last save did not reach a tier."""
         failures = self._copies.join()
         if failures:
             raise failures[0][1]
 
     def _places(self, root: str) -> list[str]:
-        """Where the checkpoints of `root` are, nearest first."""
+        """Returns the places of the checkpoints of `root`, nearest first."""
         return [*(os.fspath(tier.url) for tier in self._tiers), root]
 
     def _check_tiers(self, root: str) -> None:
@@ -252,7 +251,7 @@ class StorageWriter(dcp.StorageWriter):
         return last, every, 0, "", False, (tier.keep_days or 0) * 86400, tier.quota_bytes
 
     def _copy_to_tiers(self) -> None:
-        """Copies from the nearest tier; this rank may have to wait for its commit."""
+        """Copies from the nearest tier. This rank may have to wait for the commit there."""
         if not self._tiers:
             return
         assert self._saver_of is not None
@@ -262,7 +261,7 @@ class StorageWriter(dcp.StorageWriter):
             if tier.save_every <= 1 or self._step % tier.save_every == 0:
                 self._copies.start(self._step, attempt, rank, places[:1], target, self._rules(tier))
 
-    # The stager of async_save, when it is given none.
+    # The writer is the stager of async_save if the caller passes none.
 
     _synchronize_after_execute = False
 
@@ -271,15 +270,15 @@ class StorageWriter(dcp.StorageWriter):
         return self._synchronize_after_execute
 
     def stage(self, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """As Stager.stage."""
+        """Stages a copy, as Stager.stage."""
         return self._stager.stage(state_dict)
 
     def synchronize_staging(self) -> None:
         self._stager.synchronize_staging()
 
     def close(self) -> None:
-        """Waits for the copies to other tiers and for the removal of older steps, and gives memory and threads back. A
-        later save takes them anew."""
+        """Waits for the copies to other tiers and for the removal of older steps, and frees memory and threads. A later
+        save allocates them again."""
         self._copies.join()
         self._stager.close()
         self._saver_of = None
@@ -287,7 +286,7 @@ class StorageWriter(dcp.StorageWriter):
             self._saver.close()
             self._saver = None
 
-    # async_save by a process pickles the writer.
+    # async_save in another process pickles the writer.
 
     def __getstate__(self) -> dict[str, Any]:
         kept: dict[str, Any] = {
@@ -337,7 +336,8 @@ def _stored_name(item: WriteItem, part: _Part) -> str:
 
 
 def _resolve(item: WriteItem, planner: SavePlanner, *, whole: bool) -> Box:
-    """The box that a rank stores for one item; with `whole`, as a tensor of its own. Raises TypeError, ValueError."""
+    """Returns the box that a rank stores for one item; with `whole`, as a separate tensor. Raises TypeError,
+    ValueError."""
     name = item.index.fqn
     value = planner.resolve_data(item)
     if item.type == WriteItemType.BYTE_IO:

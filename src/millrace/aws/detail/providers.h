@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Looks for credentials, one function for each place. Each call asks again; CredentialsProvider keeps results.
-// Functions are thread-safe and block. No error contains a secret.
+// Looks for credentials, with one function for each place. Each call asks again; CredentialsProvider keeps the
+// results. Functions are thread-safe and block. No error contains a secret.
 
 #include <chrono>
 #include <functional>
@@ -26,7 +26,7 @@ struct ProviderContext {
   std::stop_token stop;
 };
 
-// The result of one place. Missing credentials are no error; `missing` then names what was looked for.
+// The result of one place. Missing credentials are no error; `missing` then names the place that was searched.
 struct Found {
   std::optional<Credentials> credentials;
   std::string missing;
@@ -38,11 +38,11 @@ struct Found {
 [[nodiscard]] Result<Found> from_container(const ProviderContext& context);
 [[nodiscard]] Result<Found> from_instance(const ProviderContext& context);
 
-// --- what a profile may ask for
+// --- requests that a profile may need
 
 struct RoleRequest {
   std::string role_arn;
-  std::string session_name;  // "": a generated one
+  std::string session_name;  // "": a generated name
   std::string external_id;
   std::string duration_seconds;
 };
@@ -57,7 +57,7 @@ struct RoleRequest {
 
 // --- shared by the providers
 
-// Sends a request, and repeats it after failures that may pass: no answer, 429 or 5xx.
+// Sends a request, and repeats it after temporary failures: no answer, 429 or 5xx.
 [[nodiscard]] Result<http::Response> fetch_patiently(const ProviderContext& context, http::Request request,
                                                      int attempts, std::chrono::milliseconds time_limit);
 
@@ -68,11 +68,11 @@ struct JsonNames {
   const char* session_token = "Token";
   const char* expires = "Expiration";
 };
-// Messages name `what` and never quote the text, which holds secrets.
+// Reads credentials from a JSON text. Messages name `what` and never quote the text, which holds secrets.
 [[nodiscard]] Result<Credentials> credentials_from_json(std::string_view text, const JsonNames& names,
                                                         std::string_view what);
 
-// "2026-11-21T12:00:00Z", also with a fraction, an offset, or "UTC" at the end.
+// Parses "2026-11-21T12:00:00Z", also with a fraction, an offset, or "UTC" at the end.
 std::optional<std::chrono::system_clock::time_point> parse_time(std::string_view text);
 
 }  // namespace millrace::aws

@@ -26,9 +26,9 @@ uint64_t xxh3_64(std::string_view text, uint64_t seed = 0);
 Hash128 xxh3_128(std::span<const std::byte> bytes);
 Hash128 xxh3_128(std::string_view text);
 
-// 32 lower-case hexadecimal digits, the canonical (big-endian) form of xxhsum -H2.
+// Returns 32 lower-case hexadecimal digits, the canonical (big-endian) form of xxhsum -H2.
 std::string to_hex(Hash128 hash);
-// nullopt when `hex` is not exactly 32 hexadecimal digits.
+// Parses a hash; nullopt when `hex` is not exactly 32 hexadecimal digits.
 std::optional<Hash128> hash128_from_hex(std::string_view hex);
 
 // xxh3_128() of bytes that arrive in pieces.

@@ -21,9 +21,9 @@ class Descriptor {
   ~Descriptor() {
     if (fd_ >= 0) ::close(fd_);
   }
-  // -1: none.
+  // Returns the descriptor; -1: none.
   int get() const { return fd_; }
-  // The caller closes it, or leaves it open.
+  // Gives the descriptor up: the caller closes it, or leaves it open.
   int release() { return std::exchange(fd_, -1); }
 
  private:

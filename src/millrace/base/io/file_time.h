@@ -2,7 +2,7 @@
 #pragma once
 
 // A file's time as seconds and nanoseconds. One 64-bit count of nanoseconds would overflow in 2262; file systems store
-// later times. A value.
+// later times. A plain value.
 
 #include <chrono>
 #include <compare>
@@ -16,7 +16,7 @@ namespace millrace {
 class FileTime {
  public:
   constexpr FileTime() = default;  // 1970
-  // `seconds` since 1970, UTC; `nanoseconds` of [0, 1e9) after them.
+  // The time is `seconds` since 1970, UTC, plus `nanoseconds`, which are in [0, 1e9).
   constexpr FileTime(int64_t seconds, int32_t nanoseconds) : seconds_(seconds), nanoseconds_(nanoseconds) {}
   // NOLINTNEXTLINE(google-explicit-constructor): a time of a clock is one of a file.
   template <class Duration>
@@ -33,7 +33,7 @@ class FileTime {
   constexpr int64_t seconds() const { return seconds_; }
   constexpr int32_t nanoseconds() const { return nanoseconds_; }
   constexpr timespec as_timespec() const { return {seconds_, nanoseconds_}; }
-  // Since 1970, with the precision of a double.
+  // Returns the seconds since 1970, with the precision of a double.
   constexpr double as_seconds() const { return static_cast<double>(seconds_) + 1e-9 * nanoseconds_; }
 
   FileTime& operator+=(std::chrono::nanoseconds more);
@@ -42,9 +42,10 @@ class FileTime {
   std::string ns_text() const;
   // Reads ns_text(). Returns 1970 for any other text, and for a number that no FileTime holds.
   static FileTime of_ns_text(std::string_view text);
-  // Nanoseconds since 1970, modulo 2^64. Formats of 64 bits tell two times apart by it; they cannot order them.
+  // Nanoseconds since 1970, modulo 2^64. 64-bit formats can tell two times apart by this number, but cannot order
+  // them.
   int64_t wrapped_ns() const;
-  // Whether wrapped_ns() is the time itself.
+  // Whether wrapped_ns() did not wrap.
   bool fits_64_bits() const;
 
  private:

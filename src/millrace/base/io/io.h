@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The two ends that `formats/` reads from and writes to, so that a format needs neither a path nor a network.
-// A RandomReader may be read from many threads at once; a ByteSink belongs to one thread.
+// The reader and the sink that `formats/` uses, so that a format needs neither a path nor a network. A RandomReader
+// may be read from many threads at once; a ByteSink belongs to one thread.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,15 +20,15 @@ namespace millrace {
 
 class LocalFile;  // local_file.h
 
-// A pinned sequence of bytes: what is read never changes between two reads of one reader.
+// A fixed sequence of bytes: two reads of one range by the same reader give the same bytes.
 class RandomReader {
  public:
   virtual ~RandomReader() = default;
 
-  // For messages: the path or URL.
+  // The path or URL, for messages.
   virtual std::string_view name() const = 0;
   virtual int64_t size() const = 0;
-  // Equal versions of one name mean equal bytes; opaque. Empty when the source has none.
+  // An opaque version. Equal versions of one name mean equal bytes. Empty when the source has no versions.
   virtual std::string_view version() const = 0;
 
   // Fills `out` with bytes [offset, offset + out.size()); never a short read. Blocks.
@@ -37,9 +37,9 @@ class RandomReader {
   // REQUIRES: offset >= 0.
   [[nodiscard]] virtual Status read_at(int64_t offset, std::span<std::byte> out) const = 0;
 
-  // Starts the same read without waiting, where the reader needs no thread for it: true, and `done` is called once,
-  // perhaps at once, when nothing writes to `out` any more. False: nothing was started, and read_at must do it.
-  // Errors: also timeout (the deadline).
+  // Starts the same read without waiting, if the reader needs no thread for it. Returns true if it did: `done` is then
+  // called exactly once, perhaps before this function returns, when nothing writes to `out` any more. Returns false if
+  // no read was started: the caller must use read_at. Errors: also timeout (the deadline).
   [[nodiscard]] virtual bool start_read(int64_t /*offset*/, std::span<std::byte> /*out*/,
                                         const std::stop_token& /*stop*/, Clock::time_point /*deadline*/,
                                         std::function<void(Status)> /*done*/) const {
@@ -47,15 +47,15 @@ class RandomReader {
   }
   // The reader whose bytes a server or the kernel may copy directly. A reader around another forwards the call.
   virtual const RandomReader& copy_source() const { return *this; }
-  // The file of this machine whose bytes may be taken past read_at; null: none. A reader that does something to each
-  // read does not forward it.
+  // The local file whose bytes may be read without read_at; null: none. A reader that acts on each read does not
+  // forward the call.
   virtual const LocalFile* local_file() const { return nullptr; }
 };
 
 class ByteSink {
  public:
   virtual ~ByteSink() = default;
-  // Takes all of `bytes` or fails; they may be reused when it returns.
+  // Appends all of `bytes` or fails. The caller may reuse their memory when it returns.
   [[nodiscard]] virtual Status append(std::span<const std::byte> bytes) = 0;
 };
 
@@ -85,11 +85,10 @@ class MemorySink final : public ByteSink {
   std::vector<std::byte> bytes_;
 };
 
-// Errors: resource_exhausted when the reader is larger than `limit_bytes`.
+// Checks the size of a reader. Errors: resource_exhausted when it is larger than `limit_bytes`.
 [[nodiscard]] Status check_size(const RandomReader& reader, int64_t limit_bytes);
 
-// The whole reader as a string; for small things (manifests).
-// Errors: those of read_at and check_size.
+// Reads the whole reader into a string. For small files, such as manifests. Errors: those of read_at and check_size.
 [[nodiscard]] Result<std::string> read_all(const RandomReader& reader, int64_t limit_bytes);
 
 inline std::span<const std::byte> as_bytes(std::string_view text) {

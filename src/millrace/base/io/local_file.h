@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What the reader of a local file has beyond RandomReader, for code that copies files: whether the page cache has the
-// file, ranges that the kernel can send, holes. Thread-safe.
+// The functions of a local file's reader beyond RandomReader, for code that copies files: whether the page cache has
+// the file, ranges that the kernel can send, holes. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// A range of an open file, for sendfile and the like. It must not outlive its reader. Its destructor drops the pages
-// that it brought into the page cache.
+// A range of an open file, for sendfile and the like. The range must not outlive its reader. Its destructor drops the
+// pages that the range brought into the page cache.
 class FileRange {
  public:
   virtual ~FileRange() = default;
@@ -34,13 +34,13 @@ class LocalFile {
   virtual int descriptor() const = 0;
   // Call after bytes were taken from the descriptor. Errors: corruption (changed while reading).
   [[nodiscard]] virtual Status check_unchanged() const = 0;
-  // Whether the file takes up less than its size, because it has holes that read as zeros.
+  // Whether the file takes up less space than its size because of holes, which read as zeros.
   virtual bool has_holes() const = 0;
   // Whether most of the file is in the page cache. Sending it from there then costs less than reading it. Any other
-  // file is read faster past the page cache.
+  // file is read faster without the page cache.
   virtual bool is_cached() const = 0;
-  // Bytes [offset, offset + size). The kernel begins to read those that are not in the page cache. REQUIRES: the range
-  // lies within size().
+  // Returns the range [offset, offset + size). The kernel begins to read the bytes that are not in the page cache.
+  // REQUIRES: the range lies within size().
   virtual std::unique_ptr<FileRange> file_range(int64_t offset, int64_t size) const = 0;
 };
 

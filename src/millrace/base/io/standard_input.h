@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Standard input, read until it ends or a stop is requested.
+// Reads standard input until it ends or a stop is requested.
 
 #include <cstddef>
 #include <memory>

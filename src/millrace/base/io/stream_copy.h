@@ -7,9 +7,9 @@
 
 namespace millrace {
 
-// memcpy with stores that bypass the cache, where the processor has them: the destination's cache lines are not read
-// first, which saves a third of the memory traffic of a large copy. Slower than memcpy for data that fits the cache.
-// Ranges must not overlap.
+// Copies like memcpy, with stores that bypass the cache if the processor has them. The destination's cache lines are
+// then not read first, which saves a third of the memory traffic of a large copy. Slower than memcpy for data that
+// fits the cache. Ranges must not overlap.
 void stream_copy(std::byte* to, const std::byte* from, size_t size);
 
 }  // namespace millrace

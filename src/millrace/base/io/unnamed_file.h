@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Temporary files without a name, in the folder that TMPDIR names, else in /tmp. The system frees them when they are
-// closed, also after a kill.
+// Temporary files without a name, in the folder that TMPDIR names, else in /tmp. The system frees a file when it is
+// closed, even after a kill.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,16 +17,16 @@
 
 namespace millrace {
 
-// Reads may run at once; a write runs alone.
+// Several threads may read at once. A write must run alone.
 class UnnamedFile {
  public:
-  // `purpose` says in messages what is kept there: "standard input". Errors: those of the file system, naming the
-  // folder and TMPDIR.
+  // `purpose` names the content in messages: "standard input". Errors: those of the file system, naming the folder and
+  // TMPDIR.
   [[nodiscard]] static Result<UnnamedFile> create(std::string purpose);
 
-  // Writes all of `bytes`, past the end too. Errors: as create(); resource_exhausted (no room).
+  // Writes all of `bytes`, also past the end of the file. Errors: those of create(); resource_exhausted (no room).
   [[nodiscard]] Status write_at(int64_t offset, std::span<const std::byte> bytes);
-  // Fills `out`. REQUIRES: all of it was written.
+  // Fills `out`. REQUIRES: the whole range was written.
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const;
 
  private:
@@ -40,9 +40,9 @@ class UnnamedFile {
 struct CloseStream {
   void operator()(std::FILE* stream) const { std::fclose(stream); }
 };
-// Such a file for buffered reads and writes. Errors: as UnnamedFile::create().
+// Opens an unnamed file for buffered reads and writes. Errors: those of UnnamedFile::create().
 [[nodiscard]] Result<std::unique_ptr<std::FILE, CloseStream>> open_unnamed_stream(std::string_view purpose);
-// The error for the current errno, of a stream for `purpose`.
+// Returns the error for the current errno of a stream for `purpose`.
 Error unnamed_stream_error(std::string_view purpose);
 
 }  // namespace millrace

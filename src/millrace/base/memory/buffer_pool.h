@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Memory under one cap. A MemoryBudget is the cap of the process (or of a test); a BufferPool is one user's reservation
-// inside it (loader, checkpoint, transfers), so that none can starve another. Buffers are page-aligned and recycled.
-// Thread-safe. A pool may be destroyed while its buffers are in use.
+// Memory under one cap. A MemoryBudget is the cap of the process (or of a test); a BufferPool is the part of the cap
+// reserved for one user (loader, checkpoint, transfers), so that no user can starve another. Buffers are page-aligned
+// and recycled. Thread-safe. A pool may be destroyed while its buffers are in use.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace millrace {
 
-// The error for too little memory, as opposed to disk space: resource_exhausted, with ENOMEM.
+// Returns the error for too little memory (not disk space): resource_exhausted, with ENOMEM.
 [[nodiscard]] tl::unexpected<Error> no_memory(std::string message);
 
 class Buffer;
@@ -24,8 +24,8 @@ class Buffer;
 class MemoryBudget {
  public:
   explicit MemoryBudget(int64_t cap_bytes);
-  // The budget of this process: MILLRACE_MEMORY (a size) or half of what the machine and its cgroup allow, divided by
-  // the number of local ranks (LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE).
+  // Returns the budget of this process: MILLRACE_MEMORY (a size) or half of the memory that the machine and its cgroup
+  // allow, divided by the number of local ranks (LOCAL_WORLD_SIZE or SLURM_NTASKS_PER_NODE).
   static std::shared_ptr<MemoryBudget> process();
 
   int64_t cap_bytes() const;
@@ -62,8 +62,8 @@ class Buffer {
 
 class BufferPool {
  public:
-  // Reserves `bytes` of the budget for `user` until the pool is dropped.
-  // Errors: resource_exhausted, naming who holds the rest and the option to change.
+  // Reserves `bytes` of the budget for `user` until the pool is dropped. Errors: resource_exhausted, naming the users
+  // that hold the rest and the option to change.
   [[nodiscard]] static Result<std::unique_ptr<BufferPool>> reserve(MemoryBudget& budget, std::string user,
                                                                    int64_t bytes);
   ~BufferPool();

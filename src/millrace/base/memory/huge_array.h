@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Arrays for large tables with random look-ups, in huge pages where the system offers them: in small pages each look-up
-// waits for the page table too. Arrays that are filled once from the front gain as well: one page fault for 2 MiB takes
-// a fifth of the time of those for its 4 KiB pages. Untouched memory is zero and uses no RAM. Not thread-safe while it
-// is written.
+// Arrays for large tables with random look-ups, in huge pages if the system offers them. With small pages, each
+// look-up also waits for the page table. Arrays that are filled once from the front gain as well: one page fault for 2
+// MiB takes a fifth of the time of the faults for its 4 KiB pages. Untouched memory is zero and uses no RAM. Not
+// thread-safe while it is written.
 
 #include <cstddef>
 #include <memory>
@@ -21,14 +21,14 @@ struct Unmap {
   void operator()(void* memory) const;
 };
 
-// Zeroed memory from the system. With kHuge, sizes from a third of a huge page on are rounded up to whole huge pages.
-// Throws std::bad_alloc.
+// Maps zeroed memory from the system. With kHuge, a size of at least a third of a huge page is rounded up to whole
+// huge pages. Throws std::bad_alloc.
 std::unique_ptr<void, Unmap> map_memory(size_t bytes, Pages pages);
 
 template <class T>
 using HugeArray = std::unique_ptr<T[], Unmap>;
 
-// All of its bytes are zero.
+// Makes an array whose bytes are all zero.
 template <class T>
 HugeArray<T> make_huge_array(size_t count, Pages pages = Pages::kHuge) {
   static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -37,7 +37,7 @@ HugeArray<T> make_huge_array(size_t count, Pages pages = Pages::kHuge) {
   return {static_cast<T*>(memory.release()), unmap};
 }
 
-// Takes memory from map_memory() where that gives huge pages, otherwise from operator new.
+// Takes memory from map_memory() if that gives huge pages, otherwise from operator new.
 void* allocate_pages(size_t bytes);
 void free_pages(void* memory, size_t bytes);
 

@@ -12,10 +12,10 @@ inline constexpr size_t kHugePage = size_t{2} << 20;  // bytes
 // touched.
 void prefer_huge_pages(void* data, size_t bytes);
 
-// Maps pages of memory that is filled from the front. It maps many at once, ahead of the writer: that costs less than a
-// page fault for each. Pages that the writer does not reach are not mapped. Large memory gets huge pages while the
-// system has free ones. Small pages are faster where the system would have to compact memory or ask its host for more.
-// Not thread-safe.
+// Maps pages of memory that is filled from the front. Maps many pages at once, ahead of the writer, which costs less
+// than a page fault for each. Pages that the writer does not reach are not mapped. Large memory gets huge pages while
+// the system has free ones. Small pages are faster where the system would have to compact memory or ask its host for
+// more. Not thread-safe.
 class PagesAhead {
  public:
   // For [data, data + bytes), which must be untouched.
@@ -29,7 +29,7 @@ class PagesAhead {
   void ask_until(size_t bytes);
   char* data_;
   size_t size_;
-  size_t ready_;  // bytes from data_ on that were asked for
+  size_t ready_;  // bytes from data_ on that were already requested
   bool huge_;
 };
 

@@ -11,12 +11,12 @@ namespace millrace {
 constexpr bool is_digit(char c) {
   return static_cast<unsigned char>(c - '0') < 10;
 }
-// White space: a blank, or \t, \n, \v, \f, \r.
+// Whether `c` is white space: a blank, \t, \n, \v, \f or \r.
 constexpr bool is_space(char c) {
   return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-// Two lower-case hexadecimal digits for each byte.
+// Returns two lower-case hexadecimal digits for each byte.
 inline std::string hex(std::string_view bytes) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads JSON documents of our own, in which a field that is missing or of another type is an error. For .cpp files
-// only, since it needs simdjson. Values; for one thread.
+// Reads JSON documents that Millrace wrote, in which a missing field or a field of another type is an error. For .cpp
+// files only, since it needs simdjson. Values; for one thread.
 
 #include <simdjson.h>
 
@@ -20,14 +20,14 @@
 
 namespace millrace {
 
-// A parsed JSON object. It does not refer to the text that it was parsed from.
+// A parsed JSON object. It does not refer to the parsed text.
 class JsonDocument {
  public:
-  // Errors: corruption with the reason; the caller adds which text it is.
+  // Errors: corruption with the reason. The caller adds the name of the text.
   [[nodiscard]] static Result<JsonDocument> parse(std::string_view text);
 
-  // Whether both have equal members, in any order. A number is equal in each of its forms.
-  // REQUIRES: no key occurs twice in an object of this one.
+  // Whether both have equal members, in any order. Different spellings of a number are equal. REQUIRES: no object of
+  // this document has a key twice.
   bool operator==(const JsonDocument& other) const;
 
  private:
@@ -38,40 +38,41 @@ class JsonDocument {
   simdjson::dom::element root_;
 };
 
-// Takes fields out of an object. Remembers the first that is missing or wrong, and returns the least value that is
-// allowed, an empty one or false for it. The document must outlive it.
+// Reads fields of an object. Remembers the first field that is missing or wrong, and returns the least allowed value,
+// an empty value or false for it. The document must outlive this object.
 class JsonFields {
  public:
-  static constexpr int64_t kMostCount = int64_t{1} << 53;  // what every JSON reader holds exactly
+  static constexpr int64_t kMostCount = int64_t{1} << 53;  // every JSON reader holds numbers up to this exactly
 
   explicit JsonFields(const JsonDocument& document);
   JsonFields(const JsonFields&) = delete;
   JsonFields& operator=(const JsonFields&) = delete;
 
   bool has(std::string_view key) const;
-  bool is(std::string_view key, std::string_view text) const;  // there, and this text
+  bool is(std::string_view key, std::string_view text) const;  // whether the member is this text
   std::vector<std::string_view> keys() const;
-  std::string json(std::string_view key) const;  // the member as JSON; "null" where it is missing
-  size_t size(std::string_view key) const;       // of a list, up to 2^24 - 1; 0 where it is missing or no list
+  std::string json(std::string_view key) const;  // the member as JSON; "null" if it is missing
+  size_t size(std::string_view key) const;       // length of a list, at most 2^24 - 1; 0: missing or no list
 
-  int64_t count(std::string_view key);  // from 0 to kMostCount, so that neither sums of a few nor conversions overflow
+  int64_t count(std::string_view key);  // 0 to kMostCount, so that sums of a few and conversions never overflow
   int64_t integer(std::string_view key, int64_t low, int64_t high = INT64_MAX);
   uint64_t natural(std::string_view key);
   std::string text(std::string_view key);
   bool boolean(std::string_view key);
   Hash128 hash(std::string_view key);
   std::vector<Hash128> hashes(std::string_view key);
-  std::vector<int64_t> integers(std::string_view key);  // from 0
+  std::vector<int64_t> integers(std::string_view key);  // each at least 0
   std::vector<double> numbers(std::string_view key);
-  // The members of an object of strings.
+  // Returns the members of an object of strings.
   std::vector<std::pair<std::string, std::string>> texts(std::string_view key);
-  // Calls `read` with the object, if there is one, or with each object of the list until the first error.
+  // object() calls `read` with the object, if there is one. each() calls `read` with each object of the list until the
+  // first error.
   void object(std::string_view key, const std::function<void(JsonFields&)>& read);
   void each(std::string_view key, const std::function<void(JsonFields&)>& read);
 
-  // A rule of the caller: "options.lanes is not `expected`".
+  // Checks a rule of the caller. Its error reads "options.lanes is not `expected`".
   void check(bool good, std::string_view key, std::string_view expected);
-  // A rule that more than one field breaks: "tensors[0] 'a': `reason`".
+  // Reports a broken rule about several fields. The error reads "tensors[0] 'a': `reason`".
   void fail_with(std::string_view reason);
   bool ok() const { return error_.empty(); }
   const std::string& error() const { return error_; }
@@ -92,10 +93,10 @@ class JsonFields {
 
   std::optional<simdjson::dom::object> object_;  // nullopt: the value is no object
   const JsonFields* parent_ = nullptr;
-  std::string_view key_;     // in the parent
-  size_t index_ = kNoIndex;  // in the list of that key
+  std::string_view key_;     // key in the parent
+  size_t index_ = kNoIndex;  // index in the list of that key
   std::string own_error_;
-  std::string& error_ = own_error_;  // the outermost object's
+  std::string& error_ = own_error_;  // error of the outermost object
 };
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Sealed JSON: a canonical object with the members "format", "version" and "checksum", which is the XXH3-128, as 32
-// hexadecimal digits, of the text without that member and the comma behind it. Thread-safe.
+// Sealed JSON: a canonical object with the members "format", "version" and "checksum". The checksum is the XXH3-128,
+// as 32 hexadecimal digits, of the text without that member and the comma after it. Thread-safe.
 
 #include <cstdint>
 #include <string>
@@ -23,11 +23,12 @@ struct SealedFormat {
 
 // Writes the member "checksum" with zeros, which seal() replaces. Another member must follow.
 void put_checksum(JsonWriter& json);
-// REQUIRES: `text` is one object of a JsonWriter that put_checksum() was called with.
+// Returns `text` with its checksum set. REQUIRES: `text` is one object of a JsonWriter on which put_checksum() was
+// called.
 std::string seal(std::string text);
 
-// The document of a compact text, with its checksum, format and version checked.
-// Errors, which name `source`: corruption, format.other, unsupported (version).
+// Parses a compact text and checks its checksum, format and version. Errors, which name `source`: corruption,
+// format.other, unsupported (version).
 [[nodiscard]] Result<JsonDocument> unseal(std::string_view text, const SealedFormat& format, std::string_view source);
 
 }  // namespace millrace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Small functions on text. Letters are those of ASCII; all other bytes stay. Pure functions; thread-safe.
+// Small functions on text. Only ASCII letters change case; all other bytes stay. Pure functions; thread-safe.
 
 #include <string>
 #include <string_view>
@@ -9,16 +9,17 @@
 
 namespace millrace {
 
-// Without the blanks at both ends: a part of `text`, which must outlive it.
+// Removes the blanks at both ends. The result is a part of `text`, which must outlive it.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r\n");
 
 std::string lower_case(std::string_view text);
 std::string upper_case(std::string_view text);
 bool equal_ignoring_case(std::string_view a, std::string_view b);
 
-// Takes the first line off `text`; what it returns is without "\n" or "\r\n".
+// Removes the first line from `text` and returns it without "\n" or "\r\n".
 std::string_view take_line(std::string_view& text);
-// The parts between the separators, empty ones too: at least one. They are parts of `text`, as above.
+// Returns the parts between the separators, at least one; parts may be empty. They are parts of `text`, which must
+// outlive them.
 std::vector<std::string_view> split(std::string_view text, char separator);
 
 }  // namespace millrace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Numbers with units as people type and read them. GB = 1e9 bytes, GiB = 2^30 bytes. Slurm writes times in its own way:
-// slurm/time_limit.h. Thread-safe.
+// Parses and formats numbers with units, as people type and read them. GB = 1e9 bytes, GiB = 2^30 bytes.
+// slurm/time_limit.h parses Slurm's form of times. Thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace millrace {
 
-// "4096", "64MiB", "1.5 GB", "2G" (= GB). Errors: invalid_argument.
+// Parses "4096", "64MiB", "1.5 GB", "2G" (= GB). Errors: invalid_argument.
 [[nodiscard]] Result<int64_t> parse_bytes(std::string_view text);
-// "140ms", "90s", "30m" (or "30min"), "1.5h", "3d", "2w"; a plain number is seconds. Errors: invalid_argument.
+// Parses "140ms", "90s", "30m" (or "30min"), "1.5h", "3d", "2w"; a plain number is seconds. Errors: invalid_argument.
 [[nodiscard]] Result<std::chrono::duration<double>> parse_duration(std::string_view text);
-// Digits only, or nullopt.
+// Parses a number of digits only; nullopt for any other text.
 std::optional<int64_t> parse_whole(std::string_view text);
 std::string format_bytes(int64_t bytes);      // "1.50 GB"
 std::string format_rate(double bytes_per_s);  // "312 MB/s"

@@ -10,14 +10,15 @@
 
 namespace millrace {
 
-// Offset of the first byte that is not part of a well-formed sequence (Unicode 15, table 3-7), or text.size().
+// Returns the offset of the first byte that is not part of a well-formed sequence (Unicode 15, table 3-7), or
+// text.size().
 size_t utf8_valid_prefix(std::string_view text);
 inline bool is_utf8(std::string_view text) {
   return utf8_valid_prefix(text) == text.size();
 }
 
-// Appends `text` to `out` with every maximal ill-formed subpart replaced by U+FFFD, byte for byte what Python's
-// bytes.decode("utf-8", errors="replace") gives. Returns the number of replacements.
+// Appends `text` to `out` with every maximal ill-formed subpart replaced by U+FFFD, byte for byte as Python's
+// bytes.decode("utf-8", errors="replace") does. Returns the number of replacements.
 int64_t append_utf8_replaced(std::string_view text, std::string& out);
 
 // Appends `code_point` (a scalar value) as UTF-8.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Makes a blocking call of one that answers by a callback. Thread-safe.
+// Turns a call that answers by a callback into a blocking call. Thread-safe.
 
 #include <optional>
 #include <utility>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// Calls start(done) and waits until done(answer) was called, once, on any thread.
+// Calls start(done), waits for done(answer) and returns the answer. Any thread must call `done`, exactly once.
 template <class T, class Start>
 [[nodiscard]] T wait_for_answer(Start&& start) {
   Mutex mutex;

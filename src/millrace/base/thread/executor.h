@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Worker threads that run tasks by priority, then in the order of submission. Thread-safe.
-// A task starts a thread when no thread is idle and fewer than `threads` run. Threads stay until the destructor, which
-// drops tasks that have not started and waits for the others; owners that need every task to run wait for completion
-// first.
+// Worker threads that run tasks by priority, then in the order of submission. Thread-safe. A task starts a thread when
+// no thread is idle and fewer than `threads` run. Threads live until the destructor. The destructor drops tasks that
+// have not started and waits for running ones. An owner that needs every task to run waits for completion first.
 
 #include <cstdint>
 #include <functional>
@@ -18,18 +17,18 @@ namespace millrace {
 
 class Executor {
  public:
-  // At most `threads` >= 1; `name` is what `top -H` shows; they stay on `cpus`, where there are some
-  // (base/thread/numa.h).
+  // Runs at most `threads` threads. `top -H` shows them as `name`. Unless `cpus` is empty, they run only on these CPUs
+  // (base/thread/numa.h). REQUIRES: threads >= 1.
   Executor(int threads, std::string name, std::vector<int> cpus = {});
   ~Executor();
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  // Tasks must not throw. A higher `priority` runs earlier. A child after fork starts its own threads and does not
-  // run the tasks that the parent had queued.
+  // Queues a task, which must not throw. A higher `priority` runs earlier. A forked child starts its own threads and
+  // does not run the tasks that the parent had queued.
   void submit(std::function<void()> task, int priority = 0);
-  // For a task of this executor, as the last thing it does: its thread runs what is submitted next, so no thread is
-  // woken for it.
+  // Queues a task from the end of a running task of this executor. The running task must do nothing afterwards. Its
+  // thread takes the next task, so no other thread is woken.
   void submit_last(std::function<void()> task, int priority = 0);
 
   int threads() const { return threads_; }
@@ -44,10 +43,10 @@ class Executor {
 // REQUIRES: not called from a task of the same executor.
 void parallel_for(Executor& executor, int64_t count, const std::function<void(int64_t)>& body);
 
-// The same with bodies that can fail: returns the error of the lowest i that failed, and skips higher ones once it
-// knows of a failure.
+// Like parallel_for, for bodies that can fail. Returns the error of the lowest i that failed. After a failure, skips
+// higher i.
 [[nodiscard]] Status parallel_try(Executor& executor, int64_t count, const std::function<Status(int64_t)>& body);
-// On threads of its own: at most `threads`, named `name`, and none for a count of 1.
+// Like the function above, on its own threads: at most `threads`, named `name`, and none for a count of 1.
 [[nodiscard]] Status parallel_try(int64_t count, int threads, std::string name,
                                   const std::function<Status(int64_t)>& body);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// State with threads or locks that a child process after fork must not inherit: the child does not have the threads,
-// and one of them may have held a lock. Thread-safe; get() is one atomic load once the state exists.
+// State with threads or locks that a forked child must not inherit: the child does not have the threads, and one of
+// them may have held a lock. Thread-safe; get() is one atomic load once the state exists.
 
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,8 @@ namespace millrace {
 template <class T>
 class PerProcess {
  public:
-  // `make` runs at the first get() in each process; when threads race, more than once, and one result is kept.
+  // `make` runs at the first get() in each process. When threads race, it may run more than once, and one result is
+  // kept.
   explicit PerProcess(std::function<std::unique_ptr<T>()> make) : make_(std::move(make)) {}
   PerProcess(const PerProcess&) = delete;
   PerProcess& operator=(const PerProcess&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A stop token as a file descriptor: poll() waits for it beside pipes, sockets and processes.
+// A stop token as a file descriptor, so that one poll() waits for the stop, pipes, sockets and processes.
 
 #include <memory>
 #include <stop_token>
@@ -20,7 +20,8 @@ class StopDescriptor {
   StopDescriptor(const StopDescriptor&) = delete;
   StopDescriptor& operator=(const StopDescriptor&) = delete;
 
-  // Readable from the stop on. Only for poll(): a read would take the stop away. Open as long as this object.
+  // The descriptor becomes readable at the stop. Use it only for poll(): a read would consume the stop. It is open as
+  // long as this object exists.
   int get() const { return event_.get(); }
   bool is_stopped() const { return stop_.stop_requested(); }
 
@@ -34,7 +35,7 @@ class StopDescriptor {
 
   const Descriptor event_;
   const std::stop_token stop_;
-  const std::stop_callback<Signal> on_stop_;  // after what it uses
+  const std::stop_callback<Signal> on_stop_;  // declared after the members that it uses
 };
 
 }  // namespace millrace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A stop token that is set a fixed time after another one: for work that may finish after Ctrl-C, but not take forever.
+// Sets a stop token a fixed time after another one, for work that may finish after Ctrl-C, but only within a limit.
 
 #include <chrono>
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// Thread-safe. The token may outlive this object, which then sets it no more.
+// Thread-safe. The token may outlive this object; nothing sets it afterwards.
 class StopLater {
  public:
   StopLater(const std::stop_token& stop, std::chrono::milliseconds delay) : delay_(delay) {

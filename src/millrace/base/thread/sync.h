@@ -53,11 +53,11 @@ class MILLRACE_ANNOTATE(scoped_lockable) MutexLock {
 class CondVar {
  public:
   void wait(Mutex& mutex) MILLRACE_ANNOTATE(requires_capability(mutex)) {
-    // What std::condition_variable::wait does. That one lies in libstdc++ since GCC 12, which RHEL 9 and Amazon Linux
-    // 2023 do not have; everything else that is used here is inline or older.
+    // Does the same as std::condition_variable::wait. That function is part of the libstdc++ library since GCC 12,
+    // which RHEL 9 and Amazon Linux 2023 do not have. All other functions used here are inline or older.
     pthread_cond_wait(condition_.native_handle(), mutex.mutex_.native_handle());
   }
-  // False when `deadline` passed first.
+  // Returns false when `deadline` passed first.
   bool wait_until(Mutex& mutex, Clock::time_point deadline) MILLRACE_ANNOTATE(requires_capability(mutex)) {
     Held lock(mutex);
     return condition_.wait_until(lock.held, deadline) == std::cv_status::no_timeout;
@@ -66,7 +66,7 @@ class CondVar {
   void notify_all() { condition_.notify_all(); }
 
  private:
-  // The caller's lock as std::condition_variable takes it, which needs no second mutex.
+  // Passes the caller's lock to std::condition_variable, so that no second mutex is needed.
   struct Held {
     explicit Held(Mutex& mutex) : held(mutex.mutex_, std::adopt_lock) {}
     ~Held() { held.release(); }
@@ -75,39 +75,39 @@ class CondVar {
   std::condition_variable condition_;
 };
 
-// A joined-on-destruction thread that blocks every signal, so that signals reach the program's own threads.
+// A thread that is joined on destruction. It blocks every signal, so that signals reach the program's own threads.
 class Thread {
  public:
   Thread() = default;
-  // `name` is what `top -H` shows, at most 15 characters.
+  // `top -H` shows `name`, at most 15 characters.
   Thread(const std::string& name, std::function<void()> body);
   ~Thread();
   Thread(Thread&&) noexcept = default;
   Thread& operator=(Thread&&) noexcept;
   bool joinable() const { return thread_.joinable(); }
   void join() { thread_.join(); }
-  // For one that may never end; it must own all that it uses.
+  // For a thread that may never end; it must own everything that it uses.
   void detach() { thread_.detach(); }
 
  private:
   std::thread thread_;
 };
 
-// Waits until `end` or until `stop` is set. False when it was set.
+// Waits until `end` or until `stop` is set. Returns false when `stop` was set.
 bool sleep_until(Clock::time_point end, const std::stop_token& stop);
 
-// How many times this process image has forked since it started: 0 in the first process, one more in each child. An
-// object that owns threads remembers the value and, when it differs, knows that its threads are not in this process.
+// Returns the number of forks between the first process and this one: 0 in the first process, one more in each child.
+// An object that owns threads remembers the value. If the value differs later, its threads are not in this process.
 uint64_t fork_generation();
 
-// CPUs this process may use: its affinity mask, cut by a cgroup CPU quota; at least 1.
+// Returns the number of CPUs this process may use: its affinity mask, limited by a cgroup CPU quota; at least 1.
 int available_cpus();
 
-// The name of this node, from gethostname; empty when that fails.
+// Returns the name of this node from gethostname; empty when that fails.
 std::string host_name();
 
-// Processes of this job on this node that share its CPUs and memory: LOCAL_WORLD_SIZE (torchrun) or
-// SLURM_NTASKS_PER_NODE; at least 1.
+// Returns the number of processes of this job on this node, which share its CPUs and memory: LOCAL_WORLD_SIZE
+// (torchrun) or SLURM_NTASKS_PER_NODE; at least 1.
 int local_ranks();
 
 }  // namespace millrace

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Locks on bytes of a file, between threads and between processes. The system drops the locks of a process that dies,
-// and a forked child does not inherit them (fcntl(2), F_SETLK; locks of open file descriptions and flock would pass on
-// to children). The process must not close another descriptor of the file while it holds locks. Thread-safe.
+// Locks on bytes of a file, between threads and between processes. The system drops the locks of a process that dies.
+// A forked child does not inherit them (fcntl(2), F_SETLK); children would inherit locks of open file descriptions and
+// of flock. The process must not close another descriptor of the file while it holds locks. Thread-safe.
 
 #include <cstdint>
 #include <set>
@@ -20,16 +20,16 @@ class ByteLocks {
   // `fd` is open for writing and outlives this object.
   explicit ByteLocks(int fd) : fd_(fd), state_([] { return std::make_unique<State>(); }) {}
 
-  // Locks [begin, end); false when another thread or process holds a byte of it. Never waits. Errors:
+  // Locks [begin, end); returns false when another thread or process holds a byte of the range. Never waits. Errors:
   // resource_exhausted (the system has no more locks).
   [[nodiscard]] Result<bool> try_lock(int64_t begin, int64_t end);
-  // REQUIRES: [begin, end) is locked, by one call or several.
+  // Unlocks [begin, end). REQUIRES: the range is locked, by one call or several.
   void unlock(int64_t begin, int64_t end);
 
  private:
   struct State {
     Mutex mutex;
-    std::set<std::pair<int64_t, int64_t>> held GUARDED_BY(mutex);  // ranges that do not overlap: begin, end
+    std::set<std::pair<int64_t, int64_t>> held GUARDED_BY(mutex);  // disjoint ranges: begin, end
   };
   const int fd_;
   PerProcess<State> state_;
@@ -53,7 +53,7 @@ class ByteLock {
   explicit operator bool() const { return locks_ != nullptr; }
   int64_t begin() const { return begin_; }
   int64_t end() const { return end_; }
-  // Locks the next byte too; false when another thread or process holds it.
+  // Locks the next byte, too. Returns false when another thread or process holds it.
   [[nodiscard]] bool try_extend() {
     const Result<bool> taken = locks_->try_lock(end_, end_ + 1);
     if (!taken || !*taken) return false;

@@ -2,8 +2,8 @@
 #pragma once
 
 // The files of a node cache (docs/format/cache.md): `cache.lock`, `cache.table` (mapped) and `cache.data`. A process
-// that uses them holds a shared flock on `cache.lock`; only a process that is alone changes the size of the table.
-// Thread-safe.
+// that uses the files holds a shared flock on `cache.lock`. A process changes the size of the table only when no other
+// process uses the files. Thread-safe.
 
 #include <atomic>
 #include <cstdint>
@@ -19,21 +19,22 @@
 
 namespace millrace::cache {
 
-inline constexpr int64_t kChunkBytes = 64 << 10;  // of a block, with a hash of its own
-inline constexpr size_t kMostChunks = 4;          // in a block
+inline constexpr int64_t kChunkBytes = 64 << 10;  // a part of a block, with its own hash
+inline constexpr size_t kMostChunks = 4;          // most chunks in a block
 
 // One slot of the table. All words are changed atomically, because other processes read them at any time.
 struct Slot {
-  // The lowest two bits are a SlotState; the rest is raised by every change.
+  // The lowest two bits are a SlotState. The other bits are a counter that every change raises.
   std::atomic<uint64_t> state;
   std::atomic<uint64_t> key_low, key_high;
   std::atomic<uint64_t> hashes[kMostChunks];  // XXH3-64 of each chunk, seeded with key_low
   std::atomic<uint32_t> size;                 // bytes of the block
-  std::atomic<uint32_t> used;                 // generation (8 bits), seconds (24 bits) of the last use
+  std::atomic<uint32_t> used;                 // the last use: generation (8 bits), seconds (24 bits)
 };
 static_assert(sizeof(Slot) == 64 && std::atomic<uint64_t>::is_always_lock_free);
 
-// What several processes know of an object that one of them opened. Words, so that they can be copied atomically.
+// The facts about an object that one process opened, shared with the others. Stored as words, so that they can be
+// copied atomically.
 struct OpenSlot {
   static constexpr size_t kWords = 32;
   std::atomic<uint64_t> words[kWords];
@@ -49,14 +50,14 @@ struct TableHeader {
   uint64_t sets;
   uint64_t ways;
   uint64_t checksum;                 // XXH3-64 of everything before it
-  std::atomic<uint32_t> limit_ways;  // of `ways`, those that may be used: a process with a smaller cap is there
-  std::atomic<uint32_t> generation;  // raised by each process that opens the cache and is alone
+  std::atomic<uint32_t> limit_ways;  // ways in use; fewer than `ways` if a process has a smaller cap
+  std::atomic<uint32_t> generation;  // raised by each process that opens the cache alone
   char unused[2000];
   std::atomic<uint32_t> fills[kFillCounters];  // raised when a download ends; waiting processes sleep on them
 };
 static_assert(sizeof(TableHeader) == 4096);
 
-// How many blocks fit under a cap. Slot `way * sets + set` of the data belongs to entry `set * ways + way`.
+// The number of blocks that fit under a cap. Slot `way * sets + set` of the data belongs to entry `set * ways + way`.
 struct Geometry {
   int64_t block_bytes = 0;
   int64_t sets = 0;
@@ -69,9 +70,9 @@ struct Geometry {
 
 class CacheFiles {
  public:
-  // Makes `directory` and the files where they are missing. `cap_bytes` covers table and data. While other processes
-  // have the cache open, the smallest of their caps holds. Errors: unsupported (a network file system, a newer format),
-  // invalid_argument (a cap below 16 blocks), resource_exhausted (no space for the table), permission_denied,
+  // Creates `directory` and the files if they are missing. `cap_bytes` covers table and data. While several processes
+  // have the cache open, the smallest of their caps applies. Errors: unsupported (a network file system, a newer
+  // format), invalid_argument (a cap below 16 blocks), resource_exhausted (no space for the table), permission_denied,
   // unavailable (another process has been changing the cache for 30 s), cancelled.
   [[nodiscard]] static Result<std::unique_ptr<CacheFiles>> open(const std::string& directory, int64_t cap_bytes,
                                                                 int64_t block_bytes, const std::stop_token& stop);
@@ -86,12 +87,13 @@ class CacheFiles {
   TableHeader& header();
   OpenSlot& open_slot(int64_t number);
   Slot& slot(int64_t set, int64_t way);
-  // The ways that fit below the smallest cap of all processes, and the bytes that they and the table take.
+  // Return the number of ways that fit below the smallest cap of all processes, and the bytes of these ways and the
+  // table.
   int64_t usable_ways();
   int64_t limit_bytes();
   // Locks for the slots of the data: byte kSlotLocks + number.
   static constexpr int64_t kSlotLocks = int64_t{1} << 62;
-  // Ends the use of the slots that `cap_bytes` does not hold; waits for their readers. Errors: invalid_argument (fewer
+  // Stops using the slots that do not fit below `cap_bytes`. Waits for their readers. Errors: invalid_argument (fewer
   // than one way is left), cancelled.
   [[nodiscard]] Status lower_to(int64_t cap_bytes, const std::stop_token& stop);
 

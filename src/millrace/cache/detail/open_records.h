@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which version of an object a process of this node saw last, so that the others need not ask the server. A record may
-// be overwritten by another key's at any time. Thread-safe.
+// Records which version of an object a process of this node saw last, so that other processes need not ask the server.
+// The record of another key may overwrite a record at any time. Thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -19,9 +19,9 @@ struct OpenRecord {
   std::string version;
 };
 
-// Nothing when the record is older than `most_age`, or is not there.
+// Finds the record of a key. Returns nothing when the record is missing or older than `most_age`.
 std::optional<OpenRecord> find_open_record(CacheFiles& files, Hash128 key, std::chrono::milliseconds most_age);
-// `seen`: when the record was true. Keeps no version longer than 160 bytes.
+// Keeps a record. `seen`: the time at which it was true. Does not keep versions longer than 160 bytes.
 void keep_open_record(CacheFiles& files, Hash128 key, const OpenRecord& record,
                       std::chrono::system_clock::time_point seen);
 

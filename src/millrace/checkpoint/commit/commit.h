@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How a step becomes a checkpoint (docs/design/checkpoint.md): the side of the committer, and of the ranks that wait
-// for it. Free functions that block; thread-safe.
+// Turns a step into a checkpoint (docs/design/checkpoint.md): the committer's part, and the wait of the other ranks.
+// Free functions that block; thread-safe.
 
 #include <chrono>
 #include <cstdint>
@@ -27,33 +27,33 @@ struct StepCommit {
   Clock::time_point deadline;
   std::stop_token stop;
   std::function<void()> alive{};  // called between two operations of the storage
-  // Whether the steps that the parts refer to are there; called right before the manifest is created.
+  // Checks that the steps that the parts refer to still exist. Called right before the manifest is created.
   std::function<Status(std::span<const Ancestor> bases)> check_bases{};
 
   Location directory() const { return step_location(root, step).child(attempt); }
 };
 
-// The first and the longest pause between two looks of a rank that waits for the step: a small save commits at once, a
-// long wait costs little, and all `lookers` together ask the storage about a thousand times a second in the end.
+// The first and the longest pause between two looks of a rank that waits for the step. The first is short, so a small
+// save commits at once. With the longest pause, all `lookers` together ask the storage about a thousand times a
+// second.
 struct LookPauses {
   std::chrono::milliseconds first, longest;
 };
 [[nodiscard]] LookPauses look_pauses(int64_t lookers);
 
-// Whether `attempt` may commit the step now. A manifest that cannot be read does not prevent it.
-// Errors: already_exists (committed by an attempt that is not older), unsupported (by a newer Millrace), those of
-// storage.
+// Checks that `attempt` may commit the step now. A manifest that cannot be read does not prevent the commit. Errors:
+// already_exists (committed by an attempt that is not older), unsupported (by a newer Millrace), those of storage.
 [[nodiscard]] Status check_step_open(const Location& root, int64_t step, const std::string& attempt);
 
-// Waits for the part records of all ranks, checks that they make one whole, and creates the manifest, durable. `own` is
-// the part of the calling rank, which is not read back; `line` what the step continues.
+// Waits for the part records of all ranks, checks that they fit together, and creates the manifest, durable. `own` is
+// the part of the calling rank, which is not read back. `line` is the line that the step continues.
 // Errors: that of a rank that failed, naming it and the cause, timeout naming the missing ranks, corruption (records
 // that do not fit together), cancelled, those of check_step_open.
 [[nodiscard]] Status commit_step(const StepCommit& commit, WrittenRecord own, std::string state, StepMetrics metrics,
                                  std::optional<Lineage> line);
 
 // Waits until the manifest of this attempt is there, and makes it durable. Errors: timeout, cancelled, already_exists;
-// why rank 0 gave the step up, as soon as it has.
+// the cause for which rank 0 gave up the step, as soon as it has.
 [[nodiscard]] Status await_commit(const StepCommit& commit);
 
 // Gives a tier of one node the manifest that this attempt committed in the tier `from`, durable. Returns whether this

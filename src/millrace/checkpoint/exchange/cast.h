@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Floating-point numbers of one dtype as another: F64, F32, F16 and BF16, rounded to the nearest, ties to even, as
-// torch does it. Pure; thread-safe.
+// Converts floating-point numbers between F64, F32, F16 and BF16. Rounds to the nearest, ties to even, like torch.
+// Pure; thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace millrace::checkpoint {
 
-// Whether cast() knows `dtype`.
+// Returns whether cast() can convert `dtype`.
 bool is_castable(formats::Dtype dtype);
 
 // Converts `count` numbers. Neither side need be aligned. REQUIRES: is_castable(from), is_castable(to); no overlap.

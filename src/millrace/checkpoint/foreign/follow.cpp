@@ -109,6 +109,9 @@ class Follower {
   Result<bool> look() {
     ASSIGN_OR_RETURN(const auto here, foreign_steps(source_));
     RETURN_IF_ERROR(refuse_accelerate(source_, here));
+    if (here.empty() && options_.once) {
+      log(LogLevel::kWarning, "{} holds no {}N, so there is nothing to copy", source_.url, kFolder);
+    }
     ASSIGN_OR_RETURN(const auto there, foreign_steps(target_));
     bool is_done = true;
     for (const ForeignStep& step : here) {

@@ -179,8 +179,8 @@ struct DeepSpeedRanks {
 };
 
 std::map<std::string, DeepSpeedRanks> deepspeed_folders(const ForeignFiles& of) {
-  static const std::regex kModel(R"(mp_rank_(\d+)_model_states\.pt)");
-  static const std::regex kZero(R"(((?:bf16_)?zero)_pp_rank_(\d+)_mp_rank_(\d+)_(model|optim)_states\.pt)");
+  static const std::regex kModel(R"(mp_rank_(\d{1,9})_model_states\.pt)");
+  static const std::regex kZero(R"(((?:bf16_)?zero)_pp_rank_(\d{1,9})_mp_rank_(\d{1,9})_(model|optim)_states\.pt)");
   std::map<std::string, DeepSpeedRanks> folders;
   for (const auto& [path, file] : of.files) {
     const std::string name(base_name(path));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Whether the files of a checkpoint that another program wrote are complete and as long as they say. Free functions
-// that block; thread-safe.
+// Checks that the files of a checkpoint that another program wrote are complete and as long as their headers say. Free
+// functions that block; thread-safe.
 
 #include <cstdint>
 #include <map>
@@ -20,22 +20,23 @@ struct ListedFile {
   int64_t size = 0;
   FileTime modified;
 };
-// The files of one checkpoint, by their path below its folder. A checkpoint of one file has it under "".
+// The files of one checkpoint, by their path below its folder. A checkpoint that is a single file has the path "".
 struct ForeignFiles {
   Location at;  // the folder, or the file
   std::map<std::string, ListedFile, std::less<>> files;
 
   bool has(std::string_view path) const { return files.find(path) != files.end(); }
-  bool has_below(std::string_view prefix) const;  // a path that begins so
+  bool has_below(std::string_view prefix) const;  // whether a path begins with `prefix`
   Location place(std::string_view path) const { return path.empty() ? at : at.child(path); }
 };
 
-// Whole numbers in the dict that torch.save wrote into `path`; empty where it is no zip archive of a dict.
+// Returns the integers in the dict that torch.save wrote into `path`; empty when the file is not a zip archive of a
+// dict.
 // Errors: corruption (cut), those of storage.
 [[nodiscard]] Result<std::map<std::string, int64_t, std::less<>>> torch_numbers(const ForeignFiles& of,
                                                                                 std::string_view path);
 
-// Each check ends with the first reason why no training can resume from the files. Errors: corruption,
+// Each check fails with the first reason why no training can resume from the files. Errors: corruption,
 // permission_denied and the other errors of is_unusable() with that reason; those of a storage that does not answer.
 [[nodiscard]] Status check_every_file(const ForeignFiles& of);  // also shards, indexes, DCP and DeepSpeed folders in it
 [[nodiscard]] Status check_trainer(const ForeignFiles& of, int64_t step);
@@ -44,7 +45,7 @@ struct ForeignFiles {
 [[nodiscard]] Status check_lightning(const ForeignFiles& of);
 [[nodiscard]] Status check_deepspeed(const ForeignFiles& of);
 
-// Whether the error tells of the files, not of a storage that does not answer.
+// Returns whether the error is about the files, not about a storage that does not answer.
 bool is_unusable(const Error& error);
 
 }  // namespace millrace::checkpoint

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The newest checkpoint of a folder that a training may resume from, whichever program wrote it: the Hugging Face
-// Trainer (checkpoint-N), Lightning (*.ckpt), torch.distributed.checkpoint, Megatron (iter_N), DeepSpeed (global_stepN)
-// and Millrace (step-N). One is good when it is complete, its files open, and their sizes agree with what their headers
-// and indexes say. Tensors are not read and pickles are not run, so a changed byte in a tensor is not found.
-// Thread-safe.
+// Finds the newest checkpoint of a folder that training can resume from, whichever program wrote it: the Hugging Face
+// Trainer (checkpoint-N), Lightning (*.ckpt), torch.distributed.checkpoint, Megatron (iter_N), DeepSpeed
+// (global_stepN) and Millrace (step-N). A checkpoint is good when it is complete, its files open, and their sizes
+// agree with what their headers and indexes say. Tensors are not read and pickles are not run, so a changed byte in a
+// tensor is not found. Thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -24,17 +24,17 @@ std::string_view kind_name(CheckpointKind kind);  // "millrace", "trainer", "lig
 struct FoundCheckpoint {
   std::string name;  // name of the folder or file below the root
   CheckpointKind kind = CheckpointKind::kTrainer;
-  std::optional<int64_t> step;  // nullopt: neither its name nor its files say
-  std::string reason;           // why no training can resume from it; empty: it is good
+  std::optional<int64_t> step;  // nullopt: neither the name nor the files tell
+  std::string reason;           // reason why no training can resume; empty: it is good
 };
 
 struct LastGood {
   std::optional<FoundCheckpoint> good;
-  std::vector<FoundCheckpoint> passed_over;  // newer than `good`, or all when there is none; the newest first
+  std::vector<FoundCheckpoint> passed_over;  // newer than `good`, or all without `good`; newest first
 };
 
-// Orders checkpoints by step, those without a step by the time of their files. Errors: not_found (no folder), those of
-// a storage that does not answer.
+// Finds the newest good checkpoint. Orders checkpoints by step, and those without a step by the time of their files.
+// Errors: not_found (no folder), those of a storage that does not answer.
 [[nodiscard]] Result<LastGood> find_last_good(const Location& root);
 
 }  // namespace millrace::checkpoint

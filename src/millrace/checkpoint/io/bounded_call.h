@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A call of storage that may never return, on a thread that is left behind then. For the thread that made it.
+// Runs a storage call that may never return on a thread that can be abandoned. For the thread that created the object.
 
 #include <chrono>
 #include <functional>
@@ -16,7 +16,7 @@ namespace millrace::checkpoint {
 
 class BoundedCall {
  public:
-  // `call` owns all that it uses. `late` is called when one that was left behind returns after all.
+  // `call` must own all that it uses. `late` is called when an abandoned call returns after all.
   BoundedCall(std::function<Status()> call, std::function<void()> late)
       : thread_("mr-ckpt-look", [shared = shared_, call = std::move(call), late = std::move(late)] {
           Status answer = call();
@@ -26,8 +26,8 @@ class BoundedCall {
           shared->changed.notify_all();
         }) {}
 
-  // The result of the call; nullopt: it had not returned after `timeout`, and is abandoned. Called once. `left` is
-  // called before any `late`.
+  // Returns the result of the call; nullopt: the call did not return within `timeout` and is abandoned. `left` is then
+  // called, always before `late`. Call this once.
   [[nodiscard]] std::optional<Status> wait(std::chrono::milliseconds timeout, const std::function<void()>& left) {
     MutexLock lock(shared_->mutex);
     const auto deadline = Clock::now() + timeout;

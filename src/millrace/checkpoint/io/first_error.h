@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The first error of work that many threads share. Thread-safe.
+// Keeps the first error of work that many threads share. Thread-safe.
 
 #include <atomic>
 #include <utility>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The writes of one file that are under way: bounds their number and keeps their first error.
+// Bounds the number of writes under way for one file and keeps their first error.
 
 #include <functional>
 #include <utility>
@@ -12,16 +12,17 @@
 
 namespace millrace::checkpoint {
 
-// Writes under way. A disk, or an array of them, is busy with 16; a service needs one connection for each.
+// Returns how many writes to keep under way. 16 keep a disk or a disk array busy; a service needs one connection for
+// each.
 inline int writes_under_way(const Storage& storage) {
   return storage.capabilities().is_local() ? 16 : 128;
 }
 
-// One write to a file. Direct writes of 1 to 16 MiB were equally fast; larger ones mean fewer calls.
+// Bytes of one write to a file. Direct writes of 1 to 16 MiB were equally fast; larger writes mean fewer calls.
 inline constexpr int64_t kWriteBytes = 8 << 20;
 
-// How many pieces to submit together. A service that proves parts by MD5 has them hashed side by side
-// (Storage::submit); a disk gains nothing by it.
+// Returns how many pieces to submit together. For a service that checks parts by MD5, the storage hashes the pieces in
+// parallel (Storage::submit). A disk gains nothing from it.
 inline int writes_together(const Writer& writer) {
   return writer.part_bytes() != 0 ? 16 : 1;
 }
@@ -29,11 +30,11 @@ inline int writes_together(const Writer& writer) {
 // Thread-safe. REQUIRES: drain() before it is destroyed.
 class WriteWindow final : public CompletionQueue {
  public:
-  // ended: called with its tag whenever a write has ended, on any thread, before acquire() finds room.
+  // `ended`: called with the write's tag whenever a write has ended, on any thread, before acquire() finds room.
   explicit WriteWindow(int most, std::function<void(uint64_t tag)> ended = {})
       : ended_(std::move(ended)), free_(most) {}
 
-  // Waits for room for `count` submitted writes, all at once. REQUIRES: count is not above the number of all.
+  // Waits for room for `count` writes together. REQUIRES: count <= most.
   void acquire(int count = 1) {
     MutexLock lock(mutex_);
     while (free_ < count) changed_.wait(mutex_);
@@ -48,7 +49,7 @@ class WriteWindow final : public CompletionQueue {
     --under_way_;
     changed_.notify_all();  // under the lock: drain()'s caller destroys this
   }
-  // Instead of `count` writes that acquire() was called for.
+  // Returns the room of `count` writes that acquire() was called for and that are not submitted.
   void give_back(int count) {
     MutexLock lock(mutex_);
     free_ += count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A committed step that was opened, over its tiers. loader.cpp reads it, heal.cpp mends it.
+// An opened committed step and its copies in several tiers. loader.cpp reads it; heal.cpp repairs it.
 
 #include <fmt/format.h>
 
@@ -34,7 +34,7 @@
 
 namespace millrace::checkpoint {
 
-// A file that a part's tensors lie in.
+// A file that holds tensors of a part.
 struct PartFile {
   int64_t rank = 0;
   std::optional<size_t> source{};  // index in PartRecord::sources; nullopt: the part's own file
@@ -60,8 +60,9 @@ struct TierReads {
   std::shared_ptr<Executor> readers{};
 };
 
-// The answer of `call`, which asks the storage at `url`. With a `patience` it runs on a thread that is left behind when
-// no answer comes (timeout): then `call` owns all that it uses.
+// Returns the answer of `call`, which asks the storage at `url`. Without `patience` (zero) it runs `call` here.
+// Otherwise `call` runs on a thread that is abandoned when no answer comes in time (timeout), so `call` must own all
+// that it uses.
 template <class T>
 [[nodiscard]] Result<T> answer_within(std::chrono::milliseconds patience, const std::string& url,
                                       std::function<Result<T>()> call) {
@@ -69,7 +70,7 @@ template <class T>
   const auto answer = std::make_shared<std::optional<Result<T>>>();  // read only after the call has returned
   BoundedCall asking(
       [answer, call = std::move(call)]() mutable -> Status {
-        *answer = std::exchange(call, {})();  // what it owns goes before the answer is seen
+        *answer = std::exchange(call, {})();  // destroys all that `call` owns before the answer is seen
         return {};
       },
       [] {});
@@ -78,10 +79,11 @@ template <class T>
               std::chrono::duration<double>(patience).count());
 }
 
-// Why several tiers do not have something. One that does not answer counts more than damage: it may have it whole.
+// Collects why several tiers could not give an object. A tier that does not answer takes precedence over damage,
+// because it may have the object whole.
 class TierErrors {
  public:
-  // Errors: `error` itself, when another tier cannot help.
+  // Adds the error of one tier. Errors: `error` itself, when another tier cannot help.
   [[nodiscard]] Status add(Error error) {
     const ErrorCode code = error.code();
     if (code == ErrorCode::kCancelled || code == ErrorCode::kResourceExhausted)
@@ -96,7 +98,7 @@ class TierErrors {
   std::optional<Error> first_;
 };
 
-// The elements of one stored box that one target wants.
+// The elements that one target takes from one stored box.
 struct Piece {
   const TensorToLoad* target = nullptr;
   const ManifestTensor* tensor = nullptr;
@@ -105,7 +107,7 @@ struct Piece {
   PartFile file;
 };
 
-// How the bytes of a chunk that does not go straight to its target get there.
+// Copies the bytes of a chunk to its target, when the chunk cannot be read straight into it.
 struct Scatter {
   BoxCopy copy;
   int64_t tensor_offset = 0;  // offset of the stored box in the file
@@ -114,7 +116,7 @@ struct Scatter {
 
 class StoredCheckpoint final : public Checkpoint {
  public:
-  // damaged: the tiers whose manifest of this step cannot be used.
+  // `damaged`: the tiers whose manifest of this step cannot be used.
   StoredCheckpoint(std::span<const Location> tiers, Manifest manifest, std::vector<size_t> damaged,
                    std::chrono::milliseconds patience)
       : manifest_(std::move(manifest)),
@@ -163,19 +165,19 @@ class StoredCheckpoint final : public Checkpoint {
  private:
   using FileInTier = std::pair<PartFile, size_t>;
 
-  // Remembers damage for heal(). What a tier merely lacks is none.
+  // Remembers a damaged file for heal(). A file that a tier merely lacks is not damaged.
   void note_damage(const PartFile& file, size_t tier, const Error& error) const {
     if (!is_damage(error)) return;
     MutexLock lock(mutex_);
     damaged_.emplace(file, tier);
   }
-  // Writes the manifest of a tier anew, whose own is damaged. False: the tier has no part of this attempt.
+  // Writes the manifest of a tier anew, to replace the damaged one. False: the tier has no part of this attempt.
   [[nodiscard]] Result<bool> heal_manifest(size_t tier, const std::stop_token& stop) const;
   [[nodiscard]] Status heal_part(int64_t rank, size_t tier, const std::stop_token& stop) const;
-  // A file of an earlier step, by means of that step.
+  // Repairs a file of an earlier step, as a part of that step.
   [[nodiscard]] Status heal_source(const FileInTier& place, const std::stop_token& stop) const;
 
-  // Asks a tier. Once it has not answered, it is not asked again.
+  // Asks a tier. After one question without an answer the tier is not asked again.
   template <class T>
   [[nodiscard]] Result<T> ask(size_t tier, const Location& at, std::function<Result<T>()> call) const {
     if (hangs_[tier]) return fail(ErrorCode::kTimeout, "{}: this tier does not answer", at.url);
@@ -190,26 +192,27 @@ class StoredCheckpoint final : public Checkpoint {
     return it == manifest_.tensors.end() || it->tensor.name != name ? nullptr : &*it;
   }
 
-  // The record of a part, from the first tier that has it, read and held against the manifest at its first use.
+  // Returns the record of a part. The first use reads it from the first tier that has it and checks it against the
+  // manifest.
   [[nodiscard]] Result<std::shared_ptr<const PartRecord>> part_record(int64_t rank) const;
   [[nodiscard]] Result<PartRecord> read_record(int64_t rank, size_t tier, const Location& at) const;
-  // The file in the first tier from `tier` on that has it.
+  // Opens the file in the first tier that has it, starting at `tier`.
   [[nodiscard]] Result<OpenPart> open_part(const PartFile& file, bool once, size_t tier = 0) const;
   [[nodiscard]] Result<std::shared_ptr<RandomReader>> open_file(int64_t bytes, size_t tier, const Location& at,
                                                                 bool once) const;
   Location place_of(const PartRecord& record, const PartFile& file, size_t tier) const;
-  // Finds out which files have the `pieces`, and opens them side by side. `once`: OpenOptions::once.
+  // Finds the files that hold the `pieces`, and opens them in parallel. `once`: OpenOptions::once.
   [[nodiscard]] Status open_parts(std::span<Piece> pieces, std::map<PartFile, OpenPart>& parts, bool once,
                                   Executor& executor) const;
   [[nodiscard]] Status check_part_tensors(const PartRecord& record, const std::string& url) const;
-  // Holds the header of a rank's file against its record.
+  // Checks the header of a rank's file against its record.
   [[nodiscard]] Status check_header(const OpenPart& part) const;
 
   [[nodiscard]] Status find_pieces(const TensorToLoad& target, std::vector<Piece>& pieces) const;
   [[nodiscard]] Status plan_piece(const Piece& piece, const OpenPart& part, std::vector<ChunkRead>& chunks,
                                   std::deque<Scatter>& scatters) const;
 
-  // Reads `chunks` from the tiers of their parts. What is lost in one comes from the next.
+  // Reads `chunks` from the tiers of their parts. A chunk that cannot be read in one tier comes from the next.
   [[nodiscard]] Status read_tiers(std::map<PartFile, OpenPart>& parts, std::vector<ChunkRead> chunks,
                                   Executor& executor, const ChunkReadOptions& common) const;
 
@@ -219,7 +222,7 @@ class StoredCheckpoint final : public Checkpoint {
 
   const Manifest manifest_;
   const StepInfo info_;
-  const std::chrono::milliseconds patience_;  // zero: for ever
+  const std::chrono::milliseconds patience_;  // zero: waits for ever
   std::vector<Location> roots_;               // nearest first
   std::vector<Location> directories_;         // folder of the attempt in each tier, nearest first
   std::vector<StoredTensor> tensors_;
@@ -227,7 +230,7 @@ class StoredCheckpoint final : public Checkpoint {
   mutable Mutex mutex_;
   mutable std::map<int64_t, std::shared_ptr<const PartRecord>> records_ GUARDED_BY(mutex_);
   mutable std::set<FileInTier> damaged_ GUARDED_BY(mutex_);
-  mutable std::vector<std::atomic<bool>> hangs_;  // by tier: it has not answered once
+  mutable std::vector<std::atomic<bool>> hangs_;  // by tier: a question got no answer
   mutable std::vector<size_t> damaged_manifests_ GUARDED_BY(mutex_);
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Arithmetic of boxes: whether a set of them tiles a tensor, and how bytes go from one box to another. Pure;
+// Arithmetic of boxes: checks whether a set of them tiles a tensor, and copies bytes from one box to another. Pure;
 // thread-safe.
 
 #include <cstdint>
@@ -15,29 +15,31 @@
 namespace millrace::checkpoint {
 
 Box whole_box(std::span<const int64_t> shape);
-// Product of the dimensions. REQUIRES: it fits, as it does for shapes that formats::tensor_bytes accepted.
+// Returns the product of the dimensions. REQUIRES: it fits into int64_t, as for any shape that formats::tensor_bytes
+// accepted.
 int64_t volume(std::span<const int64_t> shape);
 
-// Errors: invalid_argument, saying how `box` leaves `shape`.
+// Checks that `box` is inside `shape`. Errors: invalid_argument, saying how `box` leaves `shape`.
 [[nodiscard]] Status check_inside(const Box& box, std::span<const int64_t> shape);
 
-// The intersection; nullopt when it is empty. REQUIRES: the same number of dimensions.
+// Returns the intersection; nullopt when it is empty. REQUIRES: the same number of dimensions.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
-// Errors: corruption when the boxes leave a gap, overlap or leave `shape`. Sorts along the dimension that tells most
-// boxes apart, so that n shards of one dimension cost n log n; a grid costs n times its smaller side.
+// Checks that the boxes cover `shape` exactly once. Sorts along the dimension with the most distinct offsets: n shards
+// of one dimension cost n log n, a grid costs n times its smaller side. Errors: corruption when the boxes leave a gap,
+// overlap or leave `shape`.
 [[nodiscard]] Status check_tiling(std::span<const int64_t> shape, std::span<const Box* const> boxes);
 
-// Copies the elements of `common` from the dense bytes of `from` into those of `to`, by runs that are contiguous in
-// both.
+// Copies the elements of the box `common` from the dense bytes of box `from` into the dense bytes of box `to`, in runs
+// that are contiguous in both.
 class BoxCopy {
  public:
-  // REQUIRES: `common` is not empty and lies inside both.
+  // REQUIRES: `common` is not empty and is inside `from` and `to`.
   BoxCopy(const Box& common, const Box& from, const Box& to, int64_t element_bytes);
 
-  // Whether any byte of [begin, end) of `from` is copied.
+  // Returns whether any byte of [begin, end) of `from` is copied.
   bool touches(int64_t begin, int64_t end) const;
-  // `chunk` is the bytes of `from` from `begin` on; `to` is all of the target.
+  // Copies the elements that are in `chunk`, the bytes of `from` starting at `begin`. `to` is the whole target.
   void copy(int64_t begin, std::span<const std::byte> chunk, std::byte* to) const;
 
  private:
@@ -47,7 +49,7 @@ class BoxCopy {
   int64_t from_offset(int64_t run) const;
   int64_t first_run_behind(int64_t begin) const;
 
-  std::vector<Dimension> outer_;  // those that are not part of a run
+  std::vector<Dimension> outer_;  // dimensions that are not part of a run
   int64_t runs_ = 1;
   int64_t run_bytes_ = 0;
   int64_t from_begin_ = 0, to_begin_ = 0;

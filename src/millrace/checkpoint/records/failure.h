@@ -14,7 +14,7 @@
 
 namespace millrace::checkpoint {
 
-// `attempt`: the folder. Errors: those of storage.
+// Writes the file. `attempt`: the attempt's folder. Errors: those of storage.
 [[nodiscard]] Status write_failure(const Location& attempt, const RankPlaces& places, int64_t rank, const Error& cause);
 
 // Reads the failure of `rank`: its host and cause, with the cause's code. nullopt: the rank reported none. Errors:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Names below ROOT (docs/format/checkpoint.md) and listings of one level. Pure functions but for the listings;
+// Names below ROOT (docs/format/checkpoint.md) and listings of one level. Functions are pure, except the listings;
 // thread-safe.
 
 #include <cstdint>
@@ -18,19 +18,19 @@ namespace millrace::checkpoint {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 inline constexpr std::string_view kLatestName = "latest";
-inline constexpr std::string_view kRemovingName = "removing";  // in a step's directory: its files are being removed
+inline constexpr std::string_view kRemovingName = "removing";  // in a step's directory while its files are removed
 
 std::string step_name(int64_t step);                            // "step-000000000100"
-std::optional<int64_t> parse_step_name(std::string_view name);  // only names that step_name gives
+std::optional<int64_t> parse_step_name(std::string_view name);  // accepts only names that step_name() returns
 
-// How the files of a job's ranks lie in the folder of an attempt. A value.
+// The layout of the ranks' files in the folder of an attempt. A value.
 struct RankPlaces {
   static constexpr int64_t kRanksOfFolder = 1000;
 
   int64_t world_size = 1;
-  bool in_folders = false;  // one for each thousand ranks: format version 2
+  bool in_folders = false;  // one folder for each thousand ranks: format version 2
 
-  // The layout of new steps. Metadata servers suffer from folders of tens of thousands of files.
+  // Returns the layout of new steps. Folders of tens of thousands of files overload metadata servers.
   static RankPlaces of_new(int64_t world_size) { return {world_size, world_size > kRanksOfFolder}; }
 
   std::string folder(int64_t rank) const;  // "", or "ranks-00003"
@@ -40,31 +40,31 @@ struct RankPlaces {
   std::string failure(int64_t rank) const;
 };
 
-// The restart count of "r0003-9f1c2ab4"; nullopt when `attempt` is not of that form.
+// Returns the restart count of an attempt, 3 for "r0003-9f1c2ab4"; nullopt when `attempt` is not of that form.
 std::optional<int64_t> restart_of(std::string_view attempt);
 
 inline Location step_location(const Location& root, int64_t step) {
   return root.child(step_name(step));
 }
 
-// The prefix of every key below `location`.
+// Returns the prefix that every key below `location` has.
 std::string prefix_below(const Location& location);
 
-// The entries directly below a location; names without the location's own key.
+// The entries directly below a location. Their names begin after the location's key.
 struct Level {
   std::vector<std::string> directories;
   std::vector<ObjectInfo> objects;
 };
 [[nodiscard]] Result<Level> list_level(const Location& location);
 
-// Lists the folders below `attempt` in which the files of `ranks` lie. The names begin below `attempt`.
+// Lists the files in those folders below `attempt` that hold the files of `ranks`. The names begin below `attempt`.
 [[nodiscard]] Result<std::vector<ObjectInfo>> list_rank_files(const Location& attempt, const RankPlaces& places,
                                                               std::span<const int64_t> ranks);
 
-// The step directories below `root`, committed or not, ascending.
+// Lists the step directories below `root`, committed or not, ascending.
 [[nodiscard]] Result<std::vector<int64_t>> list_step_directories(const Location& root);
 
-// Every key below `location`, at any depth.
+// Lists every key below `location`, at any depth.
 [[nodiscard]] Result<std::vector<std::string>> list_keys(const Location& location);
 
 }  // namespace millrace::checkpoint

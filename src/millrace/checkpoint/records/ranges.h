@@ -11,8 +11,8 @@
 
 namespace millrace::checkpoint {
 
-// The boxes whose elements, one box after the other, are the elements [begin, end) of an array of `shape`: at most
-// 2 x dimensions - 1 of them. REQUIRES: 0 <= begin < end <= volume(shape).
+// Returns the boxes that together, in order, hold the elements [begin, end) of an array of `shape`: at most 2 x
+// dimensions - 1 boxes. REQUIRES: 0 <= begin < end <= volume(shape).
 std::vector<Box> boxes_of_range(std::span<const int64_t> shape, int64_t begin, int64_t end);
 
 }  // namespace millrace::checkpoint

@@ -18,14 +18,14 @@
 
 namespace millrace::checkpoint {
 
-// The bytes that one hash covers in files written now. A loaded chunk of this size is still in the processor's cache
-// when it is hashed and copied. The 35 bytes of JSON for each chunk are negligible.
+// Bytes that one hash covers in files that this build writes. A loaded chunk of this size is still in the processor's
+// cache when it is hashed and copied. The 35 bytes of JSON for each chunk are negligible.
 inline constexpr int64_t kChunkBytes = 4 << 20;
 inline constexpr int64_t kMaxChunkBytes = 16 << 20;    // in files of earlier builds
 inline constexpr int64_t kMaxRecordBytes = 1LL << 30;  // most bytes of a part record or manifest
 inline constexpr int64_t kMaxWorldSize = 1'000'000;
 
-// A file of an earlier step in which tensors of a part lie. The same rank of as many ranks wrote it.
+// A file of an earlier step that holds tensors of a part. The same rank wrote it, with the same number of ranks.
 struct PartSource {
   int64_t step = 0;
   std::string attempt;
@@ -42,8 +42,8 @@ struct PartTensor {
   Box box;
   int64_t begin = 0;  // in the file's data buffer
   int64_t bytes = 0;
-  std::vector<Hash128> hashes;     // one for each chunk_bytes of the box; the last chunk is shorter
-  std::optional<size_t> source{};  // the file it is in, of PartRecord::sources; nullopt: the part's own
+  std::vector<Hash128> hashes;     // one for each chunk of chunk_bytes; the last may be shorter
+  std::optional<size_t> source{};  // index in PartRecord::sources; nullopt: the part's own file
 };
 
 struct PartRecord {
@@ -75,7 +75,7 @@ struct WrittenRecord {
   std::string text;
 };
 
-// The steps that the parts refer to, each once, ascending.
+// Returns the steps of `sources`, each once, ascending.
 std::vector<Ancestor> bases_of(std::span<const PartSource> sources);
 
 struct ManifestPart {
@@ -91,7 +91,7 @@ struct StoredBox {
 };
 struct ManifestTensor {
   StoredTensor tensor;
-  std::vector<StoredBox> boxes;  // by part, at most one of each
+  std::vector<StoredBox> boxes;  // by part, at most one box per part
 
   const StoredBox* find_box(int64_t part) const;
 };
@@ -100,34 +100,37 @@ struct Manifest {
   int64_t step = 0;
   std::string attempt;
   std::chrono::sys_time<std::chrono::nanoseconds> created{};
-  std::vector<ManifestPart> parts;      // one a rank, in order
+  std::vector<ManifestPart> parts;      // one per rank, in order
   std::vector<ManifestTensor> tensors;  // by name
   std::string state;
   StepMetrics metrics;
-  std::optional<Lineage> line;       // nullopt: not said
-  std::optional<StepWriter> writer;  // nullopt: not said
-  bool in_folders = false;           // the ranks' files (RankPlaces): format version 2
-  // Format version 3: tensors may lie in files of earlier steps, and those of later steps in this one's.
+  std::optional<Lineage> line;       // nullopt: the manifest does not say
+  std::optional<StepWriter> writer;  // nullopt: the manifest does not say
+  bool in_folders = false;           // RankPlaces::in_folders: format version 2
+  // Format version 3: tensors may be in files of earlier steps, and files of this step may hold tensors of later
+  // steps.
   bool shares = false;
-  std::vector<Ancestor> bases;  // whose files the parts refer to; ascending by step
+  std::vector<Ancestor> bases;  // steps whose files the parts refer to, ascending
 
   int64_t world_size() const { return static_cast<int64_t>(parts.size()); }
   RankPlaces places() const { return {world_size(), in_folders}; }
 };
 StepInfo step_info(const Manifest& manifest);
 std::string serialize(const Manifest& manifest);
-// Checks all but the tiling. Errors: corruption naming `source` and the reason; unsupported (version).
+// Parses the text and checks everything except the tiling. Errors: corruption naming `source` and the reason;
+// unsupported (version).
 [[nodiscard]] Result<Manifest> parse_manifest(std::string_view text, std::string_view source);
 
-// Errors: corruption naming the tensor.
+// Checks that the boxes tile the tensor. Errors: corruption naming the tensor.
 [[nodiscard]] Status check_tiling(const ManifestTensor& tensor);
 
-// A committed manifest as it lies there.
+// A committed manifest and the version of its object.
 struct StoredManifest {
   Manifest manifest;
   std::string version;  // version of the manifest's object
 };
-// Errors: not_found, those of parse_manifest, those of storage; corruption when it is another step's.
+// Reads the manifest of `step`. Errors: not_found, those of parse_manifest, those of storage; corruption when the
+// manifest is another step's.
 [[nodiscard]] Result<StoredManifest> read_manifest(const Location& root, int64_t step);
 
 }  // namespace millrace::checkpoint

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The earlier parts of this rank that a save may refer to, so that it does not write again what did not change.
+// Keeps the earlier parts of this rank that a save may refer to, so that a save does not write unchanged tensors
+// again.
 
 #include <cstdint>
 #include <deque>
@@ -15,25 +16,26 @@
 
 namespace millrace::checkpoint {
 
-// The parts that this process has saved, and which tiers have them. A save may refer to the newest part that all of its
-// own tiers have. Thread-safe; calls none of a Save's methods under a lock that a Save calls for.
+// The parts that this process has saved, and the tiers that have them. A save may refer to the newest part that all
+// tiers of the save have. Thread-safe; calls none of a Save's methods under a lock that a Save calls for.
 class BaseParts {
  public:
-  using Tiers = std::vector<bool>;  // by tier, nearest first: whether it is one of them
+  using Tiers = std::vector<bool>;  // by tier, nearest first: whether it is in the set
 
-  // The part of `save` is written. Called once for each tier that writes it.
+  // Adds the part of `save`, which is written. Called once for each tier that writes the part.
   void add(std::shared_ptr<Save> save, std::shared_ptr<const PartRecord> part);
-  // Adds a part that an earlier process wrote and all of `tiers` have.
+  // Adds a part that an earlier process wrote and that all of `tiers` have.
   void adopt(Tiers tiers, std::shared_ptr<const PartRecord> part);
-  // The save of `step` has failed in a tier. Forgets all parts, because it is no longer certain which tiers have them.
+  // Forgets all parts after the save of `step` has failed in a tier, because it is no longer certain which tiers have
+  // them.
   void forget(int64_t step);
-  // Forgets all parts and saves: the Saver ends, and the saves hold what owns this object.
+  // Forgets all parts and saves when the Saver ends. This breaks a cycle: the saves hold the owner of this object.
   void close();
-  // The part that a save to the tiers `needed` may refer to; nullptr: it must write all.
+  // Returns the part that a save to the tiers `needed` may refer to; nullptr: the save must write all tensors.
   std::shared_ptr<const PartRecord> find(const Tiers& needed);
-  // The same, and keeps that part needed for the save of `step` until its own part is added.
+  // Does the same as find(), and marks the part as needed by the save of `step` until the save's part is added.
   std::shared_ptr<const PartRecord> choose(int64_t step, const Tiers& needed);
-  // The steps in `tier` that saves under way or to come may refer to, now that `ended` is committed there.
+  // Returns the steps in `tier` that current and later saves may refer to, now that `ended` is committed there.
   std::vector<int64_t> needed_in(size_t tier, const Save& ended);
 
  private:
@@ -45,7 +47,7 @@ class BaseParts {
     std::shared_ptr<Save> save;
     std::shared_ptr<const PartRecord> part;
   };
-  // Sorts out the saves that have ended.
+  // Moves the parts of saves that have ended from `under_way_` to `bases_`.
   void settle() REQUIRES_LOCK(mutex_);
   void take(Base base) REQUIRES_LOCK(mutex_);
   std::shared_ptr<const PartRecord> newest(const Tiers& needed) REQUIRES_LOCK(mutex_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// State that the calling thread of a Saver and its background threads share. Thread-safe as said.
+// State that the calling thread of a Saver and its background threads share. Thread-safe where a comment says so.
 
 #include <fmt/format.h>
 
@@ -32,19 +32,19 @@
 
 namespace millrace::checkpoint {
 
-// The time that a storage call gets to end when its save is abandoned.
+// Time that a storage call gets to end after its save was abandoned.
 inline constexpr std::chrono::seconds kStopGrace{5};
 
-// One folder of checkpoints. Its saves end one after the other, so `sweep` belongs to the save that ends.
+// One folder of checkpoints. Its saves end one after the other, so only the save that is ending uses `sweep`.
 struct Tier {
   explicit Tier(TierOptions chosen) : options(std::move(chosen)) {}
   const TierOptions options;
-  std::atomic<bool> sweep{true};  // what earlier attempts or a failed save left is still to be removed
+  std::atomic<bool> sweep{true};  // files of earlier attempts or of a failed save may need removal
   Mutex cleaning;                 // saves that were given up may end at the same time
   KnownSteps known GUARDED_BY(cleaning);
 };
 
-// Memory of one tier, for saves that are larger than it and go through it. A job of the tier has it while `busy`.
+// Memory of one tier that larger saves go through in pieces. A job of the tier uses it while `busy`.
 struct ThroughMemory {
   StagedBuffer buffer;
   std::atomic<bool> busy{false};
@@ -61,7 +61,7 @@ struct Core {
     tiers.emplace_back(TierOptions{.root = std::move(root), .keep = options.keep, .save_every = options.save_every});
   }
 
-  // The nearest tier that all ranks see.
+  // Returns the nearest tier that all ranks see.
   size_t shared_tier() const {
     size_t at = 0;
     while (tiers[at].options.node_local) ++at;
@@ -87,9 +87,10 @@ struct Core {
     MutexLock lock(mutex);
     return {busy.begin(), busy.end()};
   }
-  // How long a save() waits for the save before it, and for storage that answers nothing.
+  // Returns how long a save() waits for the previous save, and for storage that does not answer.
   std::chrono::milliseconds patience() const { return std::max(options.commit_timeout, options.tier_timeout); }
-  // Memory that a save may use for its snapshot, in `next`: all but the images of saves that hang in storage.
+  // Returns the memory that a save may use for its snapshot in `next`: all but the images of saves that hang in
+  // storage.
   int64_t image_room(const Workspace& next) const {
     int64_t room = memory.image_room();
     if (room == INT64_MAX) return room;
@@ -97,19 +98,20 @@ struct Core {
     for (const ThroughMemory& each : through) room += each.busy ? 0 : each.buffer.bytes();
     return room;
   }
-  // Space for the part of a save: as much as the last one took, when that left out unchanged tensors.
+  // Returns the space that the part of a save needs: as much as the last part took, when that left out unchanged
+  // tensors.
   int64_t space_for(const RankFile& file) {
     const auto before = options.refer_unchanged ? bases.find(std::vector<bool>(tiers.size(), false)) : nullptr;
     return before ? std::min(before->file_bytes, file.bytes()) : file.bytes();
   }
-  // Whether this attempt may save the step there, and has the space.
+  // Checks that this attempt may save the step in `tier` and has the space.
   [[nodiscard]] Status check_storage(size_t tier, int64_t step, int64_t bytes) const {
     const Location& root = tiers[tier].options.root;
     RETURN_IF_ERROR(check_step_open(root, step, options.attempt));
     return check_space(*root.storage, prefix_below(root), bytes, fmt::format("step {} in {}", step, root.url));
   }
 
-  // One rank's share of a cap for the whole node, in bytes; 0: no cap.
+  // Returns one rank's share of a cap for the whole node, in bytes; 0: no cap.
   static int64_t share_of_node(int64_t bytes) { return bytes == 0 ? 0 : std::max<int64_t>(bytes / local_ranks(), 1); }
 
   const SaverOptions options;
@@ -125,10 +127,10 @@ struct Core {
   std::atomic<bool> looked_for_base{false};
   std::atomic<int64_t> referred_bytes{0};
   Mutex mutex;
-  std::set<int64_t> busy GUARDED_BY(mutex);  // with tiers: steps that have not ended in all of them
+  std::set<int64_t> busy GUARDED_BY(mutex);  // with tiers: steps that have not ended in all tiers
 };
 
-// The documents that a save stores beside the tensors. Without `state` the part is kept for commit().
+// The documents that a save stores beside the tensors. Without `state` the part waits for commit().
 struct Documents {
   std::optional<std::string> state;
   std::string rank_state;

@@ -9,7 +9,7 @@
 
 namespace millrace::checkpoint {
 
-// Counts the time that save() stops training, for the checkpointer and for monitors of the process.
+// Measures how long save() stops training, for the Saver's metrics and for monitors of the process.
 class StallTimer {
  public:
   explicit StallTimer(Metrics& metrics) : metrics_(metrics) {}

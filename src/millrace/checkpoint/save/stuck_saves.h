@@ -18,7 +18,7 @@ class StuckSaves {
     MutexLock lock(mutex_);
     ++counts_[tier];
   }
-  // The storage of `tier` has answered a save that was given up.
+  // Notes that the storage of `tier` has answered a save that was given up.
   void remove(size_t tier) {
     MutexLock lock(mutex_);
     --counts_[tier];
@@ -28,7 +28,7 @@ class StuckSaves {
     MutexLock lock(mutex_);
     return counts_[tier];
   }
-  // Returns when no save hangs in `tier`, at the latest at `deadline`.
+  // Waits until no save hangs in `tier`, at most until `deadline`.
   void wait_until_none(size_t tier, Clock::time_point deadline) {
     MutexLock lock(mutex_);
     while (counts_[tier] > 0 && changed_.wait_until(mutex_, deadline)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The tensors of a training that stands still while a save reads them. Thread-safe.
+// Lends tensors to a save while training is paused. Thread-safe.
 
 #include <algorithm>
 #include <span>
@@ -16,21 +16,22 @@ namespace millrace::checkpoint {
 
 class LiveTensors {
  public:
-  // fill: for the tensors without data.
+  // `fill`: fills the places of tensors without data.
   explicit LiveTensors(std::span<const TensorToSave> tensors, FillImage fill = {})
       : tensors_(tensors.begin(), tensors.end()),
         fill_(std::move(fill)),
         are_all_here_(std::ranges::all_of(
             tensors_, [](const TensorToSave& tensor) { return tensor.data != nullptr || is_empty(tensor); })) {}
 
-  // Whether the host has the elements of all of them.
+  // Returns whether the host has the elements of all tensors.
   bool are_all_here() const { return are_all_here_; }
   // Fills places of tensors that the host does not have. REQUIRES: inside read().
   [[nodiscard]] Status fill(std::span<std::byte> memory, std::span<const ImagePlace> places) const {
     return fill_(memory, places, FillMode::kComplete);
   }
 
-  // Runs `use` with the tensors, on any number of threads. False, and not run, after leave().
+  // Runs `use` with the tensors. Any number of threads may call this. After leave() it returns false and does not run
+  // `use`.
   template <class Use>
   [[nodiscard]] bool read(Use&& use) {
     {
@@ -43,7 +44,7 @@ class LiveTensors {
     if (--readers_ == 0) changed_.notify_all();
     return true;
   }
-  // The training goes on: waits for the reads under way, and refuses later ones.
+  // Takes the tensors back so that training can continue: waits for the reads under way and refuses later ones.
   void leave() {
     MutexLock lock(mutex_);
     is_left_ = true;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The memory of the host that a Saver takes for its saves: for snapshots, for larger saves that go through it, for
-// copies between tiers.
+// Host memory of a Saver: for snapshots, for larger saves that go through it in pieces, for copies between tiers.
 
 #include <cstddef>
 #include <cstdint>
@@ -17,20 +16,21 @@
 namespace millrace::checkpoint {
 
 inline constexpr int64_t kStagingPage = 4096;
-// `bytes`, rounded up to whole pages.
+// Returns `bytes` rounded up to whole pages.
 inline int64_t in_pages(int64_t bytes) {
   return (bytes + kStagingPage - 1) / kStagingPage * kStagingPage;
 }
 
-// Counts what one Saver takes, also for saves that hang in storage, and holds it below a cap. Thread-safe.
+// Counts the memory that one Saver takes, including saves that hang in storage, and keeps it within a cap.
+// Thread-safe.
 class StagingMemory {
  public:
   enum class Use { kImage, kCopy };
 
-  // cap: 0: none. With tiers to copy to, a quarter of it is theirs, an equal share for each.
+  // `cap`: bytes; 0: no cap. With tiers to copy to, a quarter of the cap is for copies, an equal share for each tier.
   StagingMemory(int64_t cap, int64_t tiers_to_copy_to);
 
-  // Memory that counts while this exists. It must outlive the buffers of its pool.
+  // Memory that is counted while this object exists. It must outlive the buffers of its pool.
   class Reservation {
    public:
     Reservation() = default;
@@ -45,15 +45,15 @@ class StagingMemory {
     };
     std::unique_ptr<Held, HeldDeleter> held_;
   };
-  // Errors: resource_exhausted (this cap or the process's).
+  // Reserves memory. Errors: resource_exhausted (this cap or the process's budget).
   [[nodiscard]] Result<Reservation> reserve(Use use, int64_t bytes);
 
-  // Bytes left for images; INT64_MAX: no cap.
+  // Returns the bytes left for images; INT64_MAX: no cap.
   int64_t image_room() const;
-  // Bytes that one copy may take; INT64_MAX: no cap.
+  // Returns the bytes that one copy may take; INT64_MAX: no cap.
   int64_t copy_share() const;
   int64_t cap() const;
-  // The most that was taken at once.
+  // Returns the most bytes that were taken at once.
   int64_t peak_bytes() const;
 
  private:
@@ -61,14 +61,17 @@ class StagingMemory {
   std::shared_ptr<State> state_;
 };
 
-// One run of such memory, page-aligned, kept until it is dropped or must be larger. For one thread at a time.
+// One contiguous, page-aligned buffer of staging memory. It stays until it is dropped or must grow. For one thread at
+// a time.
 class StagedBuffer {
  public:
-  // Room for `bytes`: what is there already, unless that is less. The contents are lost then.
+  // Makes room for `bytes`. Keeps the buffer when it is large enough; otherwise takes a larger one, and the contents
+  // are lost.
   [[nodiscard]] Status make_room(StagingMemory& memory, int64_t bytes);
   void drop();
-  // Pins it for CUDA devices. Without that copies from a device are right, too, but each stops the thread that asks for
-  // it. False: it never will be, as there is no driver or the driver refuses; said in the log.
+  // Pins the buffer for CUDA devices. Copies from a device into memory that is not pinned are correct as well, but
+  // each blocks the thread that starts it. False: pinning is impossible because there is no driver or the driver
+  // refuses; the log says so.
   bool pin();
 
   std::span<std::byte> span() const { return buffer_.span(); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The memory of a snapshot and its threads, for saves. For one thread at a time.
+// The memory of a snapshot, and the threads that fill and hash it. For one thread at a time.
 
 #include <algorithm>
 #include <cstdint>
@@ -26,14 +26,14 @@ inline void touch_pages(std::span<std::byte> memory, const std::stop_token& stop
   }
 }
 
-// The memory of a snapshot and the threads that fill and hash it. A save that hangs in storage keeps its own.
+// The memory of a snapshot and the threads that fill and hash it. A save that hangs in storage keeps its Workspace.
 struct Workspace {
   Workspace(int threads, bool pin) : executor(helper_threads(threads), "mr-ckpt"), is_pinned(pin) {}
 
   void pin_image() { is_pinned = is_pinned && image.pin(); }
 
   Executor executor;
-  StagedBuffer image;  // bytes of the rank's file; kept from save to save, so that its pages are there
+  StagedBuffer image;  // bytes of the rank's file; kept between saves, so its pages are already mapped
   bool is_pinned;      // true while the driver has the image pinned
 };
 

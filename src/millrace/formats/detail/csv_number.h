@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The value of a cell as Python's float() gives it, to the last bit. Thread-safe.
+// Parses a cell to the same number as Python's float(), to the last bit. Thread-safe.
 
 #include <bit>
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace millrace::formats::detail {
 enum class NumberStatus {
   kOk,
   kNotANumber,  // float() raises ValueError
-  kTooLarge,    // digits beyond the largest double, of which float() makes inf
+  kTooLarge,    // digits above the largest double, for which float() returns inf
 };
 
-// What float(cell) answers, or float(cell.replace(',', '.')) for a cell without '.' when `point` is ','. Digits of
-// other scripts and spaces outside ASCII, which float() takes, are not a number here.
+// Computes float(cell), or float(cell.replace(',', '.')) for a cell without '.' when `point` is ','. float() also
+// accepts digits of other scripts and spaces outside ASCII; here they are not a number.
 NumberStatus parse_number(std::string_view cell, char point, double& value);
 
-// The eight characters at `text` as a number, or a value above 99,999,999 when one of them is no digit.
+// Returns the eight characters at `text` as a number, or a value above 99,999,999 when one of them is not a digit.
 inline uint64_t eight_digits(const char* text) {
   uint64_t word;
   std::memcpy(&word, text, sizeof word);
@@ -39,14 +39,15 @@ inline constexpr double kExactPowers[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e
                                           1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
 inline constexpr int kMostExactPower = 22;
 
-// Digits with a sign, a point and an exponent: value = digits * 10^-scale.
+// A number of digits with an optional sign, point and exponent: value = digits * 10^-scale.
 struct PlainNumber {
   uint64_t digits = 0;
   int scale = 0;
   bool negative = false;
 };
 
-// False for what only parse_number understands: more than 19 digits, spaces, words, text.
+// Splits a plain number. Returns false for cells that only parse_number() handles: more than 19 digits, spaces, words,
+// text.
 [[gnu::always_inline]] inline bool split_plain(const char* at, const char* end, char point, PlainNumber& number) {
   number.negative = at != end && *at == '-';
   at += number.negative ? 1 : 0;
@@ -98,7 +99,7 @@ inline bool divide_wide(uint64_t, int, double&) {
 }
 #endif
 
-// digits * 10^-scale, negated; false when only parse_number can round it.
+// Computes digits * 10^-scale with the sign. Returns false when only parse_number() can round it correctly.
 inline bool round_plain(const PlainNumber& number, double& value) {
   const int scale = number.scale;
   if (number.digits <= uint64_t{1} << 53 && scale >= -kMostExactPower && scale <= kMostExactPower) [[likely]] {
@@ -113,7 +114,7 @@ inline bool round_plain(const PlainNumber& number, double& value) {
   return true;
 }
 
-// The same as parse_number, inline for what writers of CSV files write.
+// Does the same as parse_number(), with an inline fast path for the numbers that CSV writers usually write.
 inline NumberStatus parse_cell(std::string_view cell, char point, double& value) {
   PlainNumber number;
   const bool plain = split_plain(cell.data(), cell.data() + cell.size(), point, number) && round_plain(number, value);

@@ -16,17 +16,17 @@ namespace millrace::formats::detail {
 // REQUIRES: `marks` has a word for every 64 bytes begun.
 using MarkSeparators = void (*)(std::string_view text, char delimiter, uint64_t* marks);
 
-// Without vector instructions: the form that the others are tested against.
+// Works without vector instructions. The other implementations are tested against it.
 void mark_separators_plain(std::string_view text, char delimiter, uint64_t* marks);
-// The fastest form that this processor can run.
+// Returns the fastest implementation that this processor can run.
 MarkSeparators mark_separators();
 
-// Walks over the marks of a text, which are made for some KiB ahead.
+// Walks over the marks of a text. Computes the marks for some KiB at a time.
 class SeparatorCursor {
  public:
   SeparatorCursor(std::string_view text, char delimiter, size_t begin);
 
-  // The next mark, and passes it; text.size() when there is none.
+  // Returns the position of the next mark and moves past it; text.size() when there is none.
   size_t next() {
     while (bits_ == 0) {
       if (++word_ >= words_ && !refill(window_ + words_ * 64)) return text_.size();
@@ -36,11 +36,11 @@ class SeparatorCursor {
     bits_ &= bits_ - 1;
     return at;
   }
-  // next() goes on with the first mark at or behind `at`.
+  // Makes next() continue with the first mark at or after `at`.
   void skip_to(size_t at);
 
  private:
-  static constexpr size_t kWords = 256;  // 16 KiB of text: text and marks stay in the first level of the cache
+  static constexpr size_t kWords = 256;  // 16 KiB of text: text and marks stay in the first-level cache
 
   bool refill(size_t window);
 
@@ -48,9 +48,9 @@ class SeparatorCursor {
   const char delimiter_;
   const MarkSeparators mark_;
   std::array<uint64_t, kWords> marks_;
-  size_t window_ = 0;  // where the marks begin
+  size_t window_ = 0;  // offset in the text where the marks begin
   size_t words_ = 0, word_ = 0;
-  uint64_t bits_ = 0;  // the marks of the current word that next() has not passed
+  uint64_t bits_ = 0;  // marks of the current word that next() has not returned
 };
 
 }  // namespace millrace::formats::detail

@@ -13,15 +13,15 @@
 
 namespace millrace::formats::detail {
 
-// Reads a shard in blocks from `begin` to its end, hashes it, and hands out ascending extents. finish() hashes the
-// bytes before `begin` last. Belongs to one thread; the shard must outlive it.
+// Reads a shard in blocks from `begin` to its end, hashes it, and returns extents in ascending order. finish() hashes
+// the bytes before `begin` last. Belongs to one thread; the shard must outlive this object.
 class HashedShard {
  public:
   explicit HashedShard(const RandomReader& shard, int64_t begin = 0)
       : shard_(shard), begin_(begin), limit_(shard.size()), at_(begin) {}
 
-  // Valid until the next call. REQUIRES: `begin` is at or after the end of the previous extent; `end` is at most the
-  // shard's size.
+  // Returns the bytes [begin, end), valid until the next call. REQUIRES: `begin` is at or after the end of the
+  // previous extent; `end` is at most the shard's size.
   [[nodiscard]] Result<std::span<const std::byte>> extent(int64_t begin, int64_t end) {
     RETURN_IF_ERROR(load(begin, end));
     return std::span<const std::byte>(buffer_).subspan(static_cast<size_t>(begin - at_),

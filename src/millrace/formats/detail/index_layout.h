@@ -25,7 +25,7 @@ constexpr size_t aligned_to_8(size_t size) {
 struct IndexHeader {
   ShardFacts facts;
   int64_t samples = 0;
-  int64_t size = 0;  // of the header: where the columns begin
+  int64_t size = 0;  // size of the header; the columns begin there
 
   int64_t column_at(IndexColumn column) const {
     return size + static_cast<int64_t>(column) * samples * static_cast<int64_t>(sizeof(uint64_t));
@@ -37,12 +37,12 @@ struct IndexHeader {
 
 // REQUIRES: `producer` is at most 64 KiB and `ids_field` 4 KiB.
 std::string index_header(const ShardFacts& facts, int64_t samples);
-// `begin` is the file's first kIndexMaxHeader bytes, or all of a smaller file of `file_size`. Errors: corruption (not
-// an index, cut, sizes that do not fit together), unsupported (another version).
+// Parses the header. `begin`: the first kIndexMaxHeader bytes of the file, or the whole file if it is smaller. Errors:
+// corruption (not an index, cut, sizes that do not fit together), unsupported (another version).
 [[nodiscard]] Result<IndexHeader> parse_index_header(std::span<const std::byte> begin, int64_t file_size,
                                                      std::string_view source);
 
-// Most significant byte first: a dump of the file reads like xxhsum's output.
+// Appends a hash with its most significant byte first, so that a dump of the file reads like the output of xxhsum.
 void put_index_hash(std::string& out, Hash128 hash);
 Hash128 take_index_hash(std::span<const std::byte> bytes);  // REQUIRES: 16 bytes
 tl::unexpected<Error> bad_index_checksum(std::string_view source);

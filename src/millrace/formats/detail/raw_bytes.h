@@ -8,7 +8,7 @@
 
 namespace millrace::formats {
 
-// Appends the bytes of a number as they lie in memory: little-endian on every processor that this builds for.
+// Appends the bytes of a number in memory order, which is little-endian on all supported processors.
 template <class T>
 void put(std::string& out, T value) {
   out.append(as_text(std::as_bytes(std::span(&value, 1))));

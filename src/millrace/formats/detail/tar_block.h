@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The 512-byte blocks of a tar archive: where their fields lie, what a header says, and the header of the next member
-// with everything that PAX and long-name headers add to it. Views point into the block that they were read from. Pure
-// functions.
+// Decodes the 512-byte blocks of a tar archive: the fields of a header, and the header of the next member together
+// with the PAX and long-name headers before it. Views point into the block that they were read from. Pure functions.
 
 #include <cstdint>
 #include <optional>
@@ -27,10 +26,10 @@ inline std::string_view field_of(const char* block, Field field) {
   return {block + field.at, field.size};
 }
 
-// One line, whatever the bytes of the name are, for messages.
+// Returns the name quoted as one line, whatever its bytes are, for messages.
 std::string quoted_member(std::string_view name);
 
-// For messages.
+// The place of a block, for messages.
 struct Where {
   std::string_view source;
   int64_t offset;
@@ -38,8 +37,8 @@ struct Where {
 
 enum class BlockKind {
   kMember,     // a regular file
-  kOther,      // a directory, link or device: no data behind it
-  kExtension,  // PAX or long name: says something about the header that follows
+  kOther,      // a directory, link or device; no data follows
+  kExtension,  // PAX or long name: fields for the header that follows
   kZero,       // 512 zero bytes
 };
 
@@ -48,10 +47,11 @@ struct Block {
   char type = 0;
   int64_t size = 0;
   std::string_view name;
-  std::string_view prefix;  // "prefix/name" is the whole name when it is not empty
+  std::string_view prefix;  // if not empty, "prefix/name" is the whole name
 };
 
-// Errors: corruption (a wrong checksum, a size that is not a number), unsupported (a sparse file, an unknown type).
+// Decodes a header block. Errors: corruption (a wrong checksum, a size that is not a number), unsupported (a sparse
+// file, an unknown type).
 [[nodiscard]] Result<Block> decode_block(const char* block, const Where& where);
 
 // Fields from PAX and long-name headers for the next member.
@@ -63,26 +63,26 @@ struct Extension {
 
 // Reads the payload of an extension of `type` into `extension`. Errors: corruption, unsupported.
 [[nodiscard]] Status apply_extension(char type, std::string_view payload, const Where& where, Extension& extension);
-inline constexpr int64_t kMaxExtension = 1 << 20;  // of a PAX or long-name payload; real ones hold a few hundred bytes
+inline constexpr int64_t kMaxExtension = 1 << 20;  // most bytes of a PAX or long-name payload; usual: some hundred
 
 inline int64_t padded(int64_t size) {
   return (size + kTarBlock - 1) / kTarBlock * kTarBlock;
 }
 
-// The next thing in an archive that is not an extension: a member with everything said about it, or a zero block.
+// The next block in an archive that is not an extension: a member, with the fields of its extensions, or a zero block.
 struct Found {
   BlockKind kind = BlockKind::kZero;
   char type = 0;
-  bool extended = false;  // begin is that of an extension
+  bool extended = false;  // `begin` is the offset of an extension
   int64_t begin = 0;
   int64_t data = 0;
   int64_t size = 0;
   int64_t end = 0;
-  std::string_view name;  // lies in the block, or in the storage for long names
+  std::string_view name;  // points into the block, or into the storage for long names
 };
 
-// `view(offset, size)` gives a Result<const char*> to bytes that lie before `limit`; it may end the life of the view
-// before. `base` is the archive's offset of view offset 0, for messages.
+// Finds the next member or zero block from `at` on. `view(offset, size)` returns a Result<const char*> to bytes before
+// `limit`; it may invalidate the previous view. `base`: offset in the archive of view offset 0, for messages.
 template <class View>
 [[nodiscard]] Result<Found> find_header(const View& view, int64_t at, int64_t limit, std::string_view source,
                                         int64_t base, std::string& name_storage) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A RandomReader as Arrow wants its files. Its position is for one thread; ReadAt is thread-safe, as Arrow reads ahead
-// on threads of its own. `file` must outlive it.
+// Gives Arrow a RandomReader as a file. The position is for one thread. ReadAt is thread-safe, because Arrow reads
+// ahead on its own threads. `file` must outlive this object.
 
 #include <arrow/api.h>
 #include <arrow/io/interfaces.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Parquet files written by Arrow into a ByteSink. For one thread.
+// Lets Arrow write Parquet files to a ByteSink. For one thread.
 
 #include <arrow/api.h>
 #include <arrow/io/interfaces.h>
@@ -40,7 +40,7 @@ class ArrowSink final : public arrow::io::OutputStream {
     return {};
   }
 
-  std::optional<Error> error;  // what it was is lost on the way through Arrow
+  std::optional<Error> error;  // the error of the sink, which Arrow would lose
 
  private:
   ByteSink& out_;
@@ -48,7 +48,7 @@ class ArrowSink final : public arrow::io::OutputStream {
   bool closed_ = false;
 };
 
-// A writer with the properties of all our tables: Snappy, and Arrow's schema inside.
+// Opens a writer with the properties of all our tables: Snappy, and Arrow's schema inside.
 inline arrow::Result<std::unique_ptr<parquet::arrow::FileWriter>> open_writer(const arrow::Schema& schema,
                                                                               const std::shared_ptr<ArrowSink>& out) {
   const auto properties = parquet::WriterProperties::Builder().compression(parquet::Compression::SNAPPY)->build();
@@ -56,7 +56,8 @@ inline arrow::Result<std::unique_ptr<parquet::arrow::FileWriter>> open_writer(co
   return parquet::arrow::FileWriter::Open(schema, arrow::default_memory_pool(), out, properties, arrow_properties);
 }
 
-// Arrow's Parquet answers some errors and throws others: the text of either, or of none.
+// Runs `call`, which may return an error or throw one, as Arrow's Parquet code does. Returns the error's text, nullopt
+// on success.
 template <class Call>
 std::optional<std::string> message_of(const Call& call) {
   try {

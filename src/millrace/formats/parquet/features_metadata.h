@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The key "huggingface" of a table's metadata: the features by which the package `datasets` reads it. Pure function.
+// Rewrites the metadata key "huggingface" of a table: the features by which the package `datasets` reads the table.
+// Pure function.
 
 #include <nlohmann/json.hpp>
 #include <string>
 
 namespace millrace::formats {
 
-// The same features for every version of `datasets`: before 4 it does not know the type List, and later versions still
-// read Sequence. A list of structs keeps its type, since a Sequence of those is a struct of lists. Text that is no JSON
-// stays.
+// Returns the features in a form that every version of `datasets` reads. Versions before 4 do not know the type List,
+// and later versions still read Sequence, so List becomes Sequence. A list of structs keeps its type, because a
+// Sequence of structs is a struct of lists. Text that is not JSON stays unchanged.
 inline std::string features_for_all_versions(const std::string& text) {
   using Json = nlohmann::ordered_json;
   const auto type_of = [](const Json& node) {

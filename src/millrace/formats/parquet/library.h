@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The interface between a Parquet adapter and the program that opens it. Both come from one build; a version checks it.
+// The interface between a Parquet adapter and the program that opens it. The version shows whether one build made
+// both.
 
 #include <cstdint>
 #include <memory>
@@ -40,8 +41,8 @@ struct ParquetLibrary {
   ReplaceColumns replace_columns = nullptr;
 };
 
-// Opened at the first call, then kept. Errors: unsupported (no adapter fits the pyarrow at hand: what to install).
-// Thread-safe.
+// Opens the adapter at the first call, and returns the same one later. Errors: unsupported (no adapter fits the
+// installed pyarrow; says what to install). Thread-safe.
 [[nodiscard]] Result<const ParquetLibrary*> parquet_library();
 
 }  // namespace millrace::formats

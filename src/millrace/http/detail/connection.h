@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One connection, which carries one exchange after another. libcurl makes it: names, addresses, proxies, TLS. HTTP/1.1
-// on it is ours, so bodies are sent from and read into the caller's memory, and a request costs little more than its
-// system calls: half of what libcurl's own HTTP takes for 64 KiB (docs/benchmarks.md). Belongs to its loop's thread.
+// One connection, which carries one exchange after another. libcurl makes the connection: names, addresses, proxies,
+// TLS. The HTTP/1.1 on it is Millrace's own. So bodies are sent from and read into the caller's memory, and a request
+// costs little more than its system calls: half the time of libcurl's own HTTP for 64 KiB (docs/benchmarks.md).
+// Belongs to the thread of its loop.
 
 #include <array>
 #include <optional>
@@ -18,20 +19,20 @@ struct ConnectionSettings {
   ClientOptions options;
   std::string ca_file;  // PEM; "" leaves libcurl's own
   bool proxy_from_environment = false;
-  bool tls_to_proxy = false;  // a proxy of the environment is reached through TLS
+  bool tls_to_proxy = false;  // the environment's proxy is reached through TLS
   CURLSH* share = nullptr;    // TLS sessions
   curl_opensocket_callback open_socket = nullptr;
   curl_closesocket_callback close_socket = nullptr;
   void* loop = nullptr;  // the callbacks' first argument
 
-  // From the options and the environment: the first CA bundle that is there, whether a proxy is set.
+  // Finds the first existing CA bundle, and whether a proxy is set, from the options and the environment.
   static ConnectionSettings resolve(const ClientOptions& options);
 };
 
 class Connection {
  public:
-  // A connection to the request's server. It starts once handle() is added to a multi handle of libcurl. Errors:
-  // resource_exhausted.
+  // Opens a connection to the request's server. Connecting starts once handle() is added to a multi handle of libcurl.
+  // Errors: resource_exhausted.
   [[nodiscard]] static Result<std::unique_ptr<Connection>> open(const Curl& curl, const ConnectionSettings& settings,
                                                                 const Request& request);
   ~Connection();  // REQUIRES: handle() is in no multi handle
@@ -39,15 +40,15 @@ class Connection {
   Connection& operator=(const Connection&) = delete;
 
   CURL* handle() const { return handle_; }
-  // The Connection of a handle that open() made.
+  // Returns the Connection of a handle that open() made.
   static Connection& of(const Curl& curl, CURL* handle);
   // Whether it is connected to the request's server.
   bool leads_to(const Request& request) const;
 
-  // libcurl has finished connecting. Errors: those of Client, for the exchange.
+  // Call when libcurl has finished connecting. Errors: those of Client, for the exchange.
   [[nodiscard]] Status take_connected(CURLcode code, const Exchange& exchange);
   int socket() const { return socket_; }  // -1: not connected yet
-  // Without an exchange: false when the server has closed the connection, or sent bytes unasked.
+  // For a connection without an exchange: false when the server has closed it, or sent unrequested bytes.
   bool is_usable();
 
   // Starts an exchange, which must not move until release().
@@ -56,7 +57,7 @@ class Connection {
   void release();
 
   enum class State {
-    kWaits,      // until the socket is readable, or writable when wants_to_send()
+    kWaits,      // waits until the socket is readable, or writable when wants_to_send()
     kMayGoOn,    // can continue; other connections have a turn first
     kDone,       // the exchange has its answer
     kFailed,     // see error()
@@ -69,8 +70,8 @@ class Connection {
   // After kDone: whether it can carry another exchange.
   bool is_kept() const;
 
-  // After kWaits: makes the socket readable only when much of a long body has come, if the body goes to the caller's
-  // memory.
+  // After kWaits: if the body goes to the caller's memory, makes the socket readable only when a large piece of a long
+  // body has arrived.
   void choose_wake_bytes();
 
   // Bytes sent and received for the exchange so far, including bytes that wait in the socket.
@@ -79,11 +80,11 @@ class Connection {
  private:
   // The result of one call for the socket.
   struct Moved {
-    size_t size = 0;           // 0 received, without would_block and failed: the end
-    bool would_block = false;  // there is no more for now
+    size_t size = 0;           // 0 received bytes without would_block and failed: the end
+    bool would_block = false;  // no more bytes can be moved now
     bool failed = false;
     int sys_errno = 0;
-    CURLcode code = CURLE_OK;  // with TLS
+    CURLcode code = CURLE_OK;  // set with TLS
   };
   static Moved moved_by(ssize_t size, size_t wanted);
   static Moved moved_by(CURLcode code, size_t size);
@@ -114,14 +115,14 @@ class Connection {
 
   Exchange* exchange_ = nullptr;
   std::optional<ResponseParser> reader_;
-  std::string head_;                 // of the request; with a small body, where that costs less
-  std::span<const std::byte> body_;  // and the rest, or
-  const FileRange* file_ = nullptr;  // the file that holds it
-  bool reads_file_ = false;          // because TLS or its file system rules sendfile out
-  size_t sent_ = 0;                  // of request_bytes_, head and body
+  std::string head_;                 // head of the request; includes a small body if that is cheaper
+  std::span<const std::byte> body_;  // the rest of the body
+  const FileRange* file_ = nullptr;  // file that holds the body, instead of body_
+  bool reads_file_ = false;          // reads file_, because TLS or the file system rules out sendfile
+  size_t sent_ = 0;                  // bytes sent of request_bytes_
   size_t request_bytes_ = 0;
-  bool was_used_ = false;            // by an earlier exchange
-  std::optional<Error> send_error_;  // an answer may still have come
+  bool was_used_ = false;            // used by an earlier exchange
+  std::optional<Error> send_error_;  // an answer may still have arrived
   std::optional<Error> error_;
 };
 

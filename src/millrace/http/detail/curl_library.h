@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// libcurl. It is opened at the first request, because a distribution's libcurl brings some thirty libraries, and a
-// process that never leaves its disks needs none of them (curl_library.cpp). The wheel has a small one linked
-// (curl_linked.cpp). Thread-safe.
+// Opens libcurl at the first request. A distribution's libcurl loads about thirty libraries, which a process that uses
+// only local disks does not need (curl_library.cpp). The wheel links a small libcurl (curl_linked.cpp). Thread-safe.
 
 #include <curl/curl.h>
 
@@ -36,7 +35,8 @@ struct Curl {
   [[nodiscard]] static Result<const Curl*> open();
 };
 
-// Its functions, before it is initialised. Errors: unsupported (it is not there; what to install).
+// Loads the functions of libcurl without initialising it. Errors: unsupported (not installed; the message says what to
+// install).
 [[nodiscard]] Result<Curl> load_curl();
 
 }  // namespace millrace::http

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One request and its answer so far: the request's head, the headers of the final answer, where the answer's body goes,
-// and whether it may go there. Does not know connections. Belongs to one thread at a time.
+// One request and its answer so far. Makes the head of the request, keeps the headers of the final answer, and decides
+// where the body of the answer goes and whether it fits. Does not know connections. Belongs to one thread at a time.
 
 #include <cstdint>
 #include <list>
@@ -18,13 +18,13 @@ namespace millrace::http {
 
 class Connection;
 
-// "GET https://host/path": without user, query and fragment, which may hold secrets.
+// Returns "GET https://host/path" without user, query and fragment, which may hold secrets.
 std::string describe(Method method, std::string_view url);
-// "https://host:port" of such a URL.
+// Returns "https://host:port" of an absolute URL.
 std::string_view origin_of(std::string_view url);
-// Everything before the body, by RFC 9112. REQUIRES: check_request() succeeded.
+// Returns all of the request before its body, by RFC 9112. REQUIRES: check_request() succeeded.
 std::string head_of(const Request& request, std::string_view user_agent);
-// The size of the request's body; 0 when the method has none.
+// Returns the size of the request's body; 0 when the method has no body.
 int64_t body_bytes(const Request& request);
 
 enum class ExchangeState { kDelayed, kQueued, kActive };
@@ -36,48 +36,49 @@ class Exchange {
   Exchange& operator=(const Exchange&) = delete;
 
   const Request& request() const { return request_; }
-  // Calls `wake` on the thread that sets the stop token, until the exchange ends; at once when the token is set
-  // already.
+  // Calls `wake` on the thread that sets the stop token, until the exchange ends; at once when the token is already
+  // set.
   void watch_stop(std::function<void()> wake);
 
-  // The first line of a head. Drops the headers of an earlier interim answer. False, here and below: give up, see
-  // failure().
+  // Takes the first line of a head. Drops the headers of an earlier interim answer. The functions that return bool
+  // return false when the exchange has failed; see failure().
   bool take_status(std::string_view line);
-  // Any other line of the head, without its line end.
+  // Takes any other line of the head, without its line end.
   bool take_header(std::string_view line);
-  // The answer so far. Valid until take_response().
+  // Returns the answer so far. Valid until take_response().
   const Response& response() const { return response_; }
-  // The head has ended and a body of `announced_bytes` follows; -1: the length is unknown.
+  // Call when the head has ended and a body of `announced_bytes` follows; -1: the length is unknown.
   bool begin_body(int64_t announced_bytes);
   bool take_body(std::string_view bytes);
-  // Where the next bytes of the body may be received directly; empty when the body does not go to Request::out.
+  // Returns the memory into which the next bytes of the body may be received directly; empty when the body does not go
+  // to Request::out.
   std::span<std::byte> room() const;
   void took_into_room(size_t size);
-  // Fails the exchange: the answer makes no sense, or ended too early.
+  // Fails the exchange, because the answer makes no sense or ended too early.
   bool give_up(ErrorCode code, std::string_view text);
 
   const std::optional<Error>& failure() const { return failure_; }
-  // Bytes of the answer so far, to detect stalls.
+  // Returns the bytes of the answer so far, to detect stalls.
   int64_t taken_bytes() const { return taken_bytes_; }
-  // "12 of 100 bytes" of the body, for messages.
+  // Returns "12 of 100 bytes" of the body, for messages.
   std::string progress() const;
 
-  // `bytes` of Request::file have been sent so far.
+  // Call when `bytes` of Request::file have been sent in total.
   void count_sent(int64_t bytes);
 
-  // An Error that begins with describe(), then `text`.
+  // Returns an Error with describe() and then `text`.
   Error error(ErrorCode code, std::string_view text, int sys_errno = 0) const;
   Response take_response();
   Client::Done take_done();
 
-  // For the loop.
+  // The following fields belong to the loop.
   ExchangeState state = ExchangeState::kQueued;
   std::list<std::unique_ptr<Exchange>>::iterator position;  // in the list of its state
   std::optional<Clock::time_point> timer;                   // when the loop looks at it again
   Clock::time_point begun{};                                // when it got a connection
   Clock::time_point moved{};                                // when moved_bytes last changed
-  int64_t moved_bytes = 0;                                  // both ways, at that time
-  Connection* connection = nullptr;                         // while active
+  int64_t moved_bytes = 0;                                  // sent and received until then
+  Connection* connection = nullptr;                         // set while active
 
  private:
   Request request_;
@@ -89,7 +90,7 @@ class Exchange {
   int64_t announced_bytes_ = -1;
   int64_t body_bytes_ = 0;
   int64_t taken_bytes_ = 0;
-  int64_t counted_bytes_ = 0;  // by Request::file_progress
+  int64_t counted_bytes_ = 0;  // counted by Request::file_progress
   int heads_ = 0;
 };
 

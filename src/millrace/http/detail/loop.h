@@ -2,9 +2,9 @@
 #pragma once
 
 // One thread that serves many exchanges: an epoll loop over connections. libcurl's multi interface drives a connection
-// while it is being made. Requests wait in the loop for their time (not_before) and for a connection, first come, first
-// served. Connections are kept for later requests to the same server. start() and load() are thread-safe; the rest
-// belongs to the loop's thread.
+// while it is being made. Requests wait in the loop for their start time (not_before) and for a connection, first
+// come, first served. Connections are kept for later requests to the same server. start() and load() are thread-safe;
+// the rest belongs to the loop's thread.
 
 #include <atomic>
 #include <set>
@@ -23,14 +23,14 @@ class Loop {
   Loop& operator=(const Loop&) = delete;
 
   void start(Request request, Client::Done done);
-  // Exchanges that have not ended.
+  // Returns the number of exchanges that have not ended.
   int64_t load() const { return load_.load(std::memory_order_relaxed); }
 
  private:
   // The events registered with epoll for a socket, and the connection that waits for them.
   struct Watch {
     uint32_t registered = 0;
-    Connection* connection = nullptr;  // null: libcurl waits, while it makes a connection
+    Connection* connection = nullptr;  // null: libcurl waits for the socket while it connects
   };
 
   void run();
@@ -71,7 +71,7 @@ class Loop {
   Exchanges arrived_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
   bool asleep_ GUARDED_BY(mutex_) = false;
-  bool running_ GUARDED_BY(mutex_) = false;        // the thread takes arrivals
+  bool running_ GUARDED_BY(mutex_) = false;        // the thread accepts arrivals
   bool stops_pending_ GUARDED_BY(mutex_) = false;  // a stop token was set
   int wake_fd_ GUARDED_BY(mutex_) = -1;
   Thread thread_;
@@ -83,8 +83,8 @@ class Loop {
   int event_fd_ = -1;           // wake_fd_
   std::vector<Watch> watches_;  // by descriptor
   std::vector<std::unique_ptr<Connection>> connections_;
-  std::vector<Connection*> idle_;   // connected, without an exchange; the last one was used last
-  std::vector<Connection*> later_;  // can continue, after the others had a turn
+  std::vector<Connection*> idle_;   // connected, without an exchange; most recently used last
+  std::vector<Connection*> later_;  // can continue after the others had a turn
   std::vector<char> scratch_;
   Exchanges delayed_, queued_, active_;
   std::set<std::pair<Clock::time_point, Exchange*>> timers_;

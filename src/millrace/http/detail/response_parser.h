@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Parses the bytes of an answer by RFC 9112: heads, then a body that is counted, chunked, or as long as the connection.
+// Parses the bytes of an answer by RFC 9112: heads, then a body that is counted, chunked, or ends with the connection.
 // Does not know connections. Belongs to one thread at a time.
 
 #include <cstdint>
@@ -18,18 +18,20 @@ class ResponseParser {
   // The exchange must not move while the parser is in use.
   explicit ResponseParser(Exchange& exchange) : exchange_(&exchange) {}
 
-  // The next bytes, cut anywhere. False: the exchange has failed, see Exchange::failure(). REQUIRES: !done()
+  // Takes the next bytes, cut at any place. Returns false when the exchange has failed; see Exchange::failure().
+  // REQUIRES: !done()
   bool take(std::string_view bytes);
-  // Where the next bytes may be received directly, instead of take(); empty while they must be parsed.
+  // Returns the memory into which the next bytes may be received directly, instead of take(); empty while they must be
+  // parsed.
   std::span<std::byte> room() const;
-  // `size` bytes were received into room().
+  // Call when `size` bytes were received into room().
   void took_into_room(size_t size);
-  // The connection ends here. False: too early.
+  // Call when the connection has ended. Returns false when it ended too early.
   bool take_end();
 
   bool began() const { return began_; }
   bool done() const { return part_ == Part::kDone; }
-  // Once done(): whether another answer may come behind this one.
+  // Once done(): whether another answer may follow on this connection.
   bool keeps_connection() const { return keeps_connection_; }
 
  private:
@@ -47,8 +49,8 @@ class ResponseParser {
   bool began_ = false;
   bool keeps_connection_ = true;
   int64_t left_ = 0;          // bytes to come of the counted body, or of the chunk
-  int64_t line_bytes_ = 0;    // of trailers, which the exchange's limits do not cover
-  std::string part_of_line_;  // the beginning of a line whose end has not come
+  int64_t line_bytes_ = 0;    // bytes of trailers, which the exchange's limits do not cover
+  std::string part_of_line_;  // the beginning of a line that is not complete yet
 };
 
 }  // namespace millrace::http

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The decoders of the library; as ImagesApi has them. Each is there where its codec was found.
+// The decoders of the library, with the signature of ImagesApi::Decode. Each exists only if the build found its codec.
 
 #include "millrace/images/library.h"
 
@@ -14,7 +14,7 @@ namespace millrace::images {
 [[nodiscard]] Result<Picture> decode_webp(std::span<const std::byte> file, Colour colour, AtLeast at_least,
                                           std::string_view name);
 
-// Memory for a picture of this size. Errors: unsupported (too many pixels).
+// Allocates a picture of this size. Errors: unsupported (too many pixels).
 [[nodiscard]] inline Result<Picture> make_picture(int64_t height, int64_t width, int64_t channels,
                                                   std::string_view name) {
   if (height < 1 || width < 1 || height > kMostPixels / width) {
@@ -26,7 +26,7 @@ namespace millrace::images {
   return picture;
 }
 
-// The luma of Pillow: BT.601 in 1/65536.
+// Returns the luma as Pillow computes it: BT.601 in units of 1/65536.
 inline uint8_t luma(const uint8_t* rgb) {
   return static_cast<uint8_t>((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }

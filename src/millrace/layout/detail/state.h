@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The state of a directory compared with its declaration. Private to layout. Thread-safe.
+// Compares the state of a directory with its declaration. Private to layout. Thread-safe.
 
 #include <optional>
 #include <stop_token>
@@ -12,14 +12,14 @@
 
 namespace millrace::layout {
 
-// Owner and group of a declaration as numbers; -1: no change.
+// Owner and group of a declaration, as numbers; -1: no change.
 struct Ids {
   int64_t user = -1, group = -1;
 };
-// Errors: invalid_argument for a name that this machine does not know.
+// Finds the numbers of owner and group. Errors: invalid_argument (a name that this machine does not know).
 [[nodiscard]] Result<Ids> find_ids(const Directory& directory);
 
-// The directory's own state; its differences from `directory`, stripes included.
+// Returns the state of the open directory and its differences from `directory`, including stripes.
 [[nodiscard]] Result<DirectoryState> state_of(const OpenDirectory& open, const Layout& layout,
                                               const Directory& directory, const Ids& ids);
 
@@ -32,7 +32,7 @@ struct FoundStripe {
   int64_t count = 0, size_bytes = 0;
   std::string text;  // "4 x 16 MiB"
 };
-// nullopt without lfs, or when it says that the directory is not on Lustre.
+// Reads the stripe of a directory. nullopt if there is no lfs, or if lfs says that the directory is not on Lustre.
 std::optional<FoundStripe> read_stripe(const std::string& path);
 [[nodiscard]] Status write_stripe(const std::string& path, const Stripe& stripe);
 bool differs(const FoundStripe& found, const Stripe& wanted);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Directories as open descriptors, and the table of mounts. Private to layout. Thread-safe.
+// Opens directories as descriptors, and reads the table of mounts. Private to layout. Thread-safe.
 
 #include <sys/stat.h>
 
@@ -30,27 +30,27 @@ class OpenDirectory {
   int fd_ = -1;
 };
 
-// Follows links on the way to `path`, which is a mount point of the declaration.
+// Opens `path`, a mount point of the declaration. Follows links on the way to it.
 [[nodiscard]] Result<OpenDirectory> open_mount(const std::string& path);
-// `name` in `parent`, never through a link. Errors: not_found; already_exists for a file or a link of that name.
+// Opens `name` in `parent`, never through a link. Errors: not_found, already_exists (a file or a link of that name).
 [[nodiscard]] Result<OpenDirectory> open_below(int parent, const std::string& name, std::string_view shown);
 
-// Distinguishes file systems, and two mounts of one file system where the kernel tells.
+// Identifies a file system, and also each of its mounts if the kernel tells them apart.
 struct MountId {
   uint64_t device = 0, mount = 0;
   bool operator==(const MountId&) const = default;
 };
 [[nodiscard]] Result<MountId> mount_id(int fd, std::string_view shown);
 
-// Whether an open directory is a mount point; also true when the kernel (before 5.8) does not tell.
+// Whether an open directory is a mount point. Also true if the kernel does not tell (before 5.8).
 bool is_mount_root(int fd);
 
-// Mount points of this process with their file system types.
+// Returns the mount points of this process with their file system types.
 [[nodiscard]] Result<std::map<std::string, std::string>> mount_table();
 // Parses /proc/self/mountinfo.
 std::map<std::string, std::string> parse_mount_table(std::string_view text);
 
-// The parts of `path` below `mount`.
+// Returns the components of `path` below `mount`.
 std::vector<std::string> parts_below(std::string_view path, std::string_view mount);
 
 }  // namespace millrace::layout

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One path on its way through the Carrier (carry.h).
+// One path that the Carrier works on (carry.h).
 
 #include <cstdint>
 #include <optional>
@@ -15,13 +15,13 @@ struct Carrier::Work {
   std::string path;
   std::optional<LinkFile> known;
   std::optional<ObjectInfo> here, there;
-  std::optional<LinkFile> origin;  // of a released file that was renamed: as what the state has it
+  std::optional<LinkFile> origin;  // for a renamed released file: its record in the state
   Decision decision;
-  std::string outcome;  // of a conflict; "" where there is none
+  std::string outcome;  // outcome of a conflict; "": no conflict
   bool restores = false;
-  bool is_away = false;           // its content is in the HSM of its Lustre, and reading would bring it back
-  std::optional<Error> not_read;  // why nothing reads it: so, or because Lustre does not say where its content is
-  bool only_ctime = false;        // but for its change time it is as remembered: exported only if its content is not
+  bool is_away = false;           // the content is in the HSM of its Lustre, and reading would restore it
+  std::optional<Error> not_read;  // why the file is not read: `is_away`, or Lustre does not say where its content is
+  bool only_ctime = false;        // only its change time differs from the record: exported if the content differs too
   int64_t bytes_at_work = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What releasing and restoring share: files of a link by the paths of its state. Functions are thread-safe.
+// Helpers for releasing and restoring: the files of a link by their paths in its state. Functions are thread-safe.
 
 #include <functional>
 #include <string>
@@ -13,13 +13,13 @@
 namespace millrace::link {
 
 std::string whole_path(const LinkConfig& config, std::string_view path);
-// The error of errno: "open /fsx/data/a: ...".
+// Makes an error from errno: "open /fsx/data/a: ...".
 Error file_error(std::string_view what, const std::string& path);
-// Calls `visit` for the file that `below` is, and for those of the folder that it is; "": all. Errors: those of the
-// state and of `visit`.
+// Calls `visit` for the file `below`, or for all files in the folder `below`; "": all files of the link. Errors: those
+// of the state and of `visit`.
 [[nodiscard]] Status for_each_file(LinkState& state, const std::string& below,
                                    const std::function<Status(const LinkFile&)>& visit);
-// Errors: not_found: nothing is at `below`.
+// Checks that a file or folder exists at `below`. Errors: not_found.
 [[nodiscard]] Status check_there(const LinkConfig& config, const std::string& below);
 
 }  // namespace millrace::link

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The few calls of SQLite that a link's state needs, as values and Results. libsqlite3.so.0 is opened on first use, so
-// that programs without a link need none. A Database belongs to one thread at a time.
+// The few SQLite calls that a link's state needs, with values and Results. libsqlite3.so.0 is loaded on first use, so
+// programs without a link do not need it. A Database belongs to one thread at a time.
 
 #include <cstdint>
 #include <memory>
@@ -27,12 +27,13 @@ class Statement {
   Statement(Statement&& other) noexcept : statement_(other.statement_) { other.statement_ = nullptr; }
   Statement& operator=(Statement&& other) noexcept;
 
-  // Text is bound as bytes: paths need not be UTF-8, and compare byte by byte.
+  // Binds text as bytes: paths need not be UTF-8 and compare byte by byte.
   Statement& bind(int at, std::string_view bytes);
   Statement& bind(int at, int64_t value);
   Statement& bind_null(int at);
 
-  // Whether there is a row. Errors: resource_exhausted (disk full), corruption, unavailable (locked).
+  // Advances to the next row; false if there is none. Errors: resource_exhausted (disk full), corruption, unavailable
+  // (locked).
   [[nodiscard]] Result<bool> step();
   // Runs to the end and makes the statement ready to be bound again.
   [[nodiscard]] Status run();
@@ -51,14 +52,14 @@ class Statement {
 class Database {
  public:
   enum class Mode { kWrite, kRead };
-  // Opens, or with kWrite makes, the file, with a write-ahead log. Errors: unsupported (no libsqlite3.so.0), not_found,
-  // corruption (no database, or a damaged one), permission_denied.
+  // Opens the file with a write-ahead log; kWrite creates it if needed. Errors: unsupported (no libsqlite3.so.0),
+  // not_found, corruption (not a database, or a damaged one), permission_denied.
   [[nodiscard]] static Result<std::unique_ptr<Database>> open(const std::string& path, Mode mode);
   ~Database();
   Database(const Database&) = delete;
   Database& operator=(const Database&) = delete;
 
-  // Statements without parameters and results; many, with ';' between them.
+  // Runs one or more SQL statements without parameters and results, separated by ';'.
   [[nodiscard]] Status run(const std::string& sql);
   [[nodiscard]] Result<Statement> prepare(std::string_view sql);
 

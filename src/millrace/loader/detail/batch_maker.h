@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Makes a batch of rows: finds the memory and collates them. Thread-safe.
+// Makes batches: takes memory and collates rows into it. Thread-safe.
 
 #include <atomic>
 #include <cstdint>
@@ -23,21 +23,22 @@ namespace millrace::loader {
 
 class BatchMaker {
  public:
-  // `memory` has room for `batches` batches; further ones take ordinary memory. The arguments must outlive it.
+  // `memory` has room for `batches` batches; further batches take ordinary memory. The arguments must outlive this
+  // object.
   BatchMaker(const LoaderOptions& options, BufferPool& memory, int64_t batches, Metrics& metrics)
       : options_(options), memory_(memory), batches_(batches), metrics_(metrics) {}
 
   // Appends the pieces of a row.
   using RowPieces = std::function<Status(int64_t row, std::vector<Piece>& pieces)>;
-  // A batch of `rows` rows, without its place in the order. Errors: those of `pieces_of`.
+  // Makes a batch of `rows` rows of token ids. Does not set its place in the order. Errors: those of `pieces_of`.
   [[nodiscard]] Result<Batch> make(int64_t rows, const RowPieces& pieces_of);
   // Makes a batch of samples of any kind; nullptr is a row of padding. Errors: those of collate_samples.
   [[nodiscard]] Result<Batch> make(std::span<const DecodedSample* const> rows);
-  // From now on batches of token ids are written into `ring`, which replaces `memory` for them.
+  // Writes batches of token ids into `ring` from now on, instead of `memory`.
   void set_ring(std::shared_ptr<BatchRing> ring);
   std::shared_ptr<BatchRing> ring() const;
-  // How many batches may be ready at once. For samples of any kind it goes by the largest batch so far, because sizes
-  // differ.
+  // Returns how many batches may be ready at once. For samples of any kind it depends on the largest batch so far,
+  // because sizes differ.
   int64_t most_batches() const;
 
  private:
@@ -56,7 +57,7 @@ class BatchMaker {
   std::atomic<bool> warned_{false};
   mutable Mutex mutex_;
   std::shared_ptr<BatchRing> ring_ GUARDED_BY(mutex_);
-  std::atomic<int64_t> largest_{0};  // bytes of a batch of samples of any kind
+  std::atomic<int64_t> largest_{0};  // most bytes of one batch of samples of any kind so far
 };
 
 }  // namespace millrace::loader

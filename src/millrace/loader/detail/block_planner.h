@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Plans blocks before they are read: which samples a block holds, the order in which they are trained, and the runs
-// that read them. Planning may wait for storage, so tasks of the loader's workers do it, the block that is used first
-// before the others. A task plans all blocks of a source together that were asked for before it began. Thread-safe.
+// Plans blocks before they are read: the samples of a block, the order in which they are trained, and the runs that
+// read them. Planning may wait for storage, so tasks of the loader's workers do it, in the order in which the blocks
+// are used. A task plans together all blocks of its source that were asked for before it began. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@ namespace millrace::loader {
 
 struct PlannedBlock {
   std::unique_ptr<Block> block;
-  std::vector<std::unique_ptr<order::SampleRun>> runs;  // in the block's numbering
+  std::vector<std::unique_ptr<order::SampleRun>> runs;  // numbered as in the block
 };
 
 class BlockPlanner {
@@ -41,15 +41,15 @@ class BlockPlanner {
     Done done;
   };
 
-  // The arguments must outlive it, and it the tasks of `workers`.
+  // The arguments must outlive this object, and this object must outlive the tasks of `workers`.
   BlockPlanner(const Dataset& dataset, Executor& workers, std::stop_token stop);
 
-  // `done` is called by a worker, unless `workers` is destroyed before. Errors: those of SampleSource::plan; corruption
-  // (other tokens than the order was made of).
+  // Plans a block on a worker, which then calls `done`, unless `workers` is destroyed before. Errors: those of
+  // SampleSource::plan; corruption (token counts that differ from those that the order was made from).
   void add(WantedBlock wanted);
 
  private:
-  // Only one task plans for a source, so that blocks which are asked for meanwhile are planned together.
+  // Only one task at a time plans for a source, so that blocks asked for meanwhile are planned together.
   struct SourceQueue {
     std::vector<WantedBlock> waiting;
     bool has_task = false;

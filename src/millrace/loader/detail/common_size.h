@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A few sizes of buffers that stand for all.
+// Rounds buffer sizes up to a few common sizes, so that buffers can be reused.
 
 #include <algorithm>
 #include <bit>
@@ -11,9 +11,9 @@
 
 namespace millrace::loader {
 
-// A buffer of `size_bytes` or up to an eighth more; empty where it would wait, and the errors of
-// BufferPool::try_acquire. Buffers of a few sizes are used again, where one of exactly its own size would be new
-// memory, which the system has to clear.
+// Returns a buffer of `size_bytes` or up to an eighth more; empty when it would have to wait. Buffers of a few common
+// sizes are reused; a buffer of an exact size would usually be new memory, which the system has to clear. Errors:
+// those of BufferPool::try_acquire.
 [[nodiscard]] inline Result<Buffer> try_acquire_common(BufferPool& pool, size_t size_bytes) {
   constexpr size_t kPage = 4096;
   const size_t step = std::max(kPage, std::bit_floor(size_bytes) / 8);

@@ -6,7 +6,7 @@
 
 namespace millrace::loader {
 
-// The heap memory that a string takes, in bytes; 0 when it is short.
+// Returns the bytes of heap memory that a string takes; 0 for a short string, which is stored inline.
 inline int64_t heap_bytes(const std::string& text) {
   constexpr int64_t kOfAllocator = 16;
   const bool is_inside = text.capacity() <= std::string().capacity();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads the indexes of a dataset's shards, of any size. The first use of an index reads all of it and checks it against
-// its checksum and the manifest. Later uses read the pages that they need, and check each by a hash that the first use
-// took. The most recent pages are kept; those of a small index from the first use on, while there is room. Memory: the
-// pages kept, and 32 bytes for every 1,024 samples. Thread-safe.
+// Reads the indexes of a dataset's shards, of any size. The first use of an index reads all of it and checks it
+// against its checksum and the manifest. Later uses read the pages that they need, and check each page by a hash that
+// the first use took. The most recently used pages stay in memory. The first use keeps all pages of a small index, if
+// there is room. Memory: the kept pages, and 32 bytes for every 1,024 samples. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -26,7 +26,7 @@
 
 namespace millrace::loader {
 
-// One index: stored beside its shard, or, where there is none, built and kept in memory whole.
+// One index: stored beside its shard, or built and kept whole in memory when the shard has none.
 struct OpenIndex {
   std::optional<formats::IndexPages> pages;
   std::optional<formats::ShardIndex> built;
@@ -45,21 +45,22 @@ class IndexCache {
   // `shards` must outlive the cache.
   IndexCache(const std::vector<Shard>& shards, int64_t cache_bytes, Build build);
 
-  // Valid as long as the cache. The first call for a shard reads its index. Errors: corruption (damaged, or not the one
-  // that the manifest names), not_found (the manifest names one that is not there), unsupported, those of Build.
+  // Returns the index of a shard, valid as long as the cache. The first call for a shard reads its index. Errors:
+  // corruption (damaged, or not the index that the manifest names), not_found (the index that the manifest names is
+  // missing), unsupported, those of Build.
   [[nodiscard]] Result<const OpenIndex*> open(int64_t shard);
-  // Whether the index of a shard was opened: then open() reads nothing.
+  // Returns whether the index of a shard was opened. open() then reads nothing.
   bool is_open(int64_t shard);
 
-  // The memory that the index of a shard with `samples` samples takes as long as the cache lives, without its kept
-  // pages. An estimate until the index is open.
+  // Returns the memory that the index of a shard with `samples` samples takes for the life of the cache, excluding its
+  // kept pages. It is an estimate until the index is open.
   int64_t held_bytes(int64_t shard, int64_t samples);
 
-  // The rows of each window, with checked extents. Pages that are not kept are read together.
-  // Errors: those of open; corruption (changed since); cancelled.
+  // Returns the rows of each window, with checked extents. Reads all pages that are not in memory together.
+  // Errors: those of open(); corruption (the index has changed since); cancelled.
   [[nodiscard]] Result<std::vector<formats::ShardRows>> rows(std::span<const order::Window> windows,
                                                              const std::stop_token& stop = {});
-  // Tokens of all samples of a shard, in runs.
+  // Calls `visit` with the token counts of all samples of a shard, several samples per call.
   [[nodiscard]] Status visit_tokens(int64_t shard,
                                     const std::function<Status(std::span<const uint32_t> tokens)>& visit);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Indexes of shards that have none beside them, kept in a folder of this user on this node: of the processes that want
-// one, one reads the shard, and the others wait for it and read what it found. Thread-safe.
+// Keeps indexes of shards that have none beside them, in a folder of this user on this node. When several processes
+// want the same index, one of them reads the shard; the others wait and read the index that it wrote. Thread-safe.
 
 #include <filesystem>
 #include <functional>
@@ -17,11 +17,11 @@ namespace millrace::loader {
 
 class IndexFolder {
  public:
-  // user_folder(), if there is one.
+  // Returns the IndexFolder in user_folder(), if there is one.
   static std::optional<IndexFolder> of_user();
 
-  // The index that `key` names (the shard, its size and version, and how it is indexed), or what `build` answers, which
-  // is then kept. Errors: those of `build`; cancelled.
+  // Returns the index that `key` names (the shard, its size and version, and how it is indexed). If there is none yet,
+  // calls `build` and keeps the result. Errors: those of `build`; cancelled.
   using Build = std::function<Result<formats::ShardIndex>()>;
   [[nodiscard]] Result<formats::ShardIndex> get(const std::string& key, int64_t shard_size, const std::stop_token& stop,
                                                 const Build& build) const;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reading through the cache of the node what lies elsewhere than on this node. Thread-safe.
+// Reads remote data through the cache of this node. Thread-safe.
 
 #include <cstdint>
 #include <stop_token>
@@ -15,13 +15,14 @@
 namespace millrace::loader {
 
 struct NodeCacheUse {
-  std::string directory;    // empty: no cache, and locations are read as they are
+  std::string directory;    // empty: no cache; locations are read directly
   int64_t cap_bytes = 0;    // 0: half of the disk
-  Clock::duration delay{};  // from now until this node first asks a server
-  std::stop_token stop;     // ends that wait, and what is read
-  Metrics& metrics;         // outlives what is opened
+  Clock::duration delay{};  // time from now until this node first asks a server
+  std::stop_token stop;     // ends that wait, and later reads
+  Metrics& metrics;         // must outlive all that is opened
 };
-// Errors: those of NodeCache::of_process. Those of what is returned: cancelled.
+// Makes a ReadThrough that puts the cache in front of remote locations. Errors: those of NodeCache::of_process. Error
+// of the returned function: cancelled.
 [[nodiscard]] Result<ReadThrough> through_node_cache(const NodeCacheUse& use);
 
 }  // namespace millrace::loader

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Runs a long task once, on a thread of its own. The first wait() begins it, and callers wait until their deadlines.
+// Runs a long task once, on a separate thread. The first wait() starts the task; each caller waits until its deadline.
 // After an error the next wait() runs the task again. Thread-safe.
 
 #include <functional>
@@ -16,14 +16,14 @@ namespace millrace::loader {
 
 class Opening {
  public:
-  // `open` runs on the thread "mr-open". What it uses must outlive this object.
+  // `open` runs on the thread "mr-open". All that it uses must outlive this object.
   explicit Opening(std::function<Status()> open) : open_(std::move(open)) {}
   ~Opening() { stop(); }
   Opening(const Opening&) = delete;
   Opening& operator=(const Opening&) = delete;
 
-  // Errors: timeout (`deadline` passed; the thread goes on), cancelled (stopped), those of `open`. An error that came
-  // while nobody waited is returned by the next call.
+  // Waits until the task has ended. Errors: timeout (`deadline` passed; the thread goes on), cancelled (stopped),
+  // those of `open`. The next call returns an error that occurred while no call was waiting.
   [[nodiscard]] Status wait(Clock::time_point deadline);
   // Ends all waits, then waits for the thread. REQUIRES: `open` was told to end.
   void stop();
@@ -38,7 +38,7 @@ class Opening {
   bool is_done_ GUARDED_BY(mutex_) = false;
   bool is_running_ GUARDED_BY(mutex_) = false;
   bool is_stopped_ GUARDED_BY(mutex_) = false;
-  uint64_t ended_ GUARDED_BY(mutex_) = 0;          // attempts
+  uint64_t ended_ GUARDED_BY(mutex_) = 0;          // number of attempts that have ended
   std::optional<Error> error_ GUARDED_BY(mutex_);  // error of the last attempt
   bool is_error_answered_ GUARDED_BY(mutex_) = true;
   Thread thread_ GUARDED_BY(mutex_);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A small map that forgets what was used longest ago once its total weight is over a limit. Not thread-safe.
+// A small map that removes the least recently used entries when its total weight exceeds a limit. Not thread-safe.
 
 #include <cstdint>
 #include <list>
@@ -15,7 +15,7 @@ class RecentMap {
  public:
   explicit RecentMap(int64_t limit) : limit_(limit) {}
 
-  // A Value() when it is not there.
+  // Returns the value of `key`; Value() if there is none.
   Value find(int64_t key) {
     const auto found = places_.find(key);
     if (found == places_.end()) return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A sample of any kind as it lies in a block: its key and the fields that are wanted, as the shard has them; and the
-// decoder that puts it there. Thread-safe.
+// The record of a sample of any kind in a block: its key and the wanted fields, still encoded as in the shard. Also
+// the decoder that writes such records. Thread-safe.
 
 #include <cstdint>
 #include <memory>
@@ -19,7 +19,7 @@ namespace millrace::loader {
 
 struct Record {
   struct Field {
-    size_t spec = 0;  // number in SampleFields; where all are taken, the place in the sample
+    size_t spec = 0;  // index in SampleFields::specs; without specs, index in the sample
     std::string_view name;
     std::span<const std::byte> data;
     bool is_typed = false;
@@ -28,10 +28,11 @@ struct Record {
   std::vector<Field> fields;
 };
 
-// Writes what `fields` takes of a sample, in as many bytes as SamplePlan::bytes says. decode() errors: internal (these
-// are too few: the source has counted wrongly). `fields` must outlive it.
+// Makes a decoder that writes the fields of a sample that `fields` selects, in as many bytes as SamplePlan::bytes
+// says. Error of decode(): internal (SamplePlan::bytes is too small, because the source counted wrongly). `fields`
+// must outlive the decoder.
 std::unique_ptr<SampleDecoder> make_record_decoder(const SampleFields& fields);
-// REQUIRES: that decoder wrote it. Views into `bytes`.
+// Reads a record. It points into `bytes`. REQUIRES: the decoder above wrote `bytes`.
 Record read_record(std::span<const std::byte> bytes);
 
 }  // namespace millrace::loader

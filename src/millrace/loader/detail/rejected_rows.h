@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Rows that the caller found to be bad after the loader had given them, by their place in the order. What is known here
-// counts as damage wherever it is met. Thread-safe.
+// Keeps rows that the caller rejected after the loader had returned them, by their place in the order. The loader
+// treats these rows as damaged. Thread-safe.
 
 #include <map>
 #include <optional>
@@ -16,13 +16,13 @@ namespace millrace::loader {
 
 class RejectedRows {
  public:
-  // How many there are then.
+  // Adds a row. Returns the number of rejected rows.
   int64_t add(const Batch::RowPlace& place, std::string reason) {
     MutexLock lock(mutex_);
     rows_.emplace(place, std::move(reason));
     return static_cast<int64_t>(rows_.size());
   }
-  // Why the row was rejected; nothing: it was not.
+  // Returns why the row was rejected; nullopt: it was not.
   std::optional<std::string> find(const Batch::RowPlace& place) const {
     MutexLock lock(mutex_);
     const auto found = rows_.find(place);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads runs of samples into pooled memory, in the order in which they were added, and has each decoded on a worker.
-// The pool bounds what is under way; a run waits until its memory is free. Thread-safe.
+// Reads runs of samples into pooled memory, in the order in which they were added, and has a worker decode each. The
+// pool bounds the reads under way: a run waits until memory is free. Thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -23,7 +23,7 @@ namespace millrace::loader {
 
 class RunReader {
  public:
-  // The arguments must outlive it. `activities`: where reads and decoding are listed; null: nowhere.
+  // The arguments must outlive this object. `activities`: lists reads and decoding; null: does not list them.
   RunReader(BufferPool& memory, Executor& workers, std::stop_token stop, Activities* activities = nullptr);
   ~RunReader() { stop(); }
   RunReader(const RunReader&) = delete;
@@ -32,7 +32,7 @@ class RunReader {
   struct Request {
     std::unique_ptr<order::SampleRun> run;
     int priority = 0;
-    // Called once, on a worker, unless the reader is stopped before. visit() may be called only if `read` is no error.
+    // Called once, on a worker, unless the reader is stopped before. It may call visit() only if `read` is no error.
     std::function<void(order::SampleRun& run, Status read)> decode;
   };
   void add(std::vector<Request> requests);

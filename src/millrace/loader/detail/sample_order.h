@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The order in which a loader gives samples: where it begins, where a state stands in it, how passes follow each other,
-// and a cursor that walks it batch by batch. There are two orders: the epochs of one dataset, and a mixture of several.
-// No I/O beyond the lengths that a packed order needs.
+// The order in which a loader returns samples: its beginning, the place of a state in it, its passes, and a cursor
+// that walks it batch by batch. There are two kinds of order: the epochs of one dataset, and a mixture of several.
+// They do no I/O except to read the lengths that a packed order needs.
 
 #include <cstdint>
 #include <map>
@@ -24,10 +24,10 @@ namespace millrace::loader {
 
 using SourcePtr = std::unique_ptr<order::SampleSource>;
 
-// The epochs' orders of each dataset, made when they are asked for. Thread-safe.
+// The orders of the epochs of each dataset, made on demand. Thread-safe.
 class EpochOrders {
  public:
-  // The input of a dataset's orders.
+  // The input from which the orders of a dataset are made.
   struct OrderInput {
     order::OrderOptions options;
     std::shared_ptr<const order::WindowTable> windows;
@@ -37,9 +37,10 @@ class EpochOrders {
 
   const std::vector<OrderInput>& datasets() const { return datasets_; }
   using OrderPtr = std::shared_ptr<const order::EpochOrder>;
-  // Keeps the order of this epoch and of the one before. Errors: those of EpochOrder::create.
+  // Returns the order of an epoch. Keeps this order and that of the previous epoch. Errors: those of
+  // EpochOrder::create.
   [[nodiscard]] Result<OrderPtr> get(int64_t dataset, uint64_t epoch);
-  // Units of the epoch; without making its order where a unit is a sample. Errors: as get().
+  // Returns the number of units of an epoch. Where a unit is a sample, it does not make the order. Errors: as get().
   [[nodiscard]] Result<int64_t> units(int64_t dataset, uint64_t epoch);
 
  private:
@@ -50,7 +51,7 @@ class EpochOrders {
   std::map<Key, int64_t> units_ GUARDED_BY(mutex_);  // number of units of packed epochs
 };
 
-// The position of a loader, and the orders that it walks there.
+// A state in the order, and the epochs' orders to walk from there.
 struct Start {
   order::LoaderState state;
   std::shared_ptr<EpochOrders> orders;
@@ -58,7 +59,7 @@ struct Start {
 
 class OrderCursor {
  public:
-  // One global batch, as far as this rank reads it.
+  // This rank's rows of one global batch.
   struct Step {
     struct Order {
       int64_t source = 0;
@@ -66,22 +67,23 @@ class OrderCursor {
       EpochOrders::OrderPtr order;
     };
     struct Unit {
-      size_t order = 0;  // in `orders`
+      size_t order = 0;  // index in `orders`
       order::EpochOrder::Place place;
-      enum class Kind { kGiven, kRepeated, kPadding } kind = Kind::kGiven;  // the others fill up; kPadding has no place
+      enum class Kind { kGiven, kRepeated, kPadding } kind = Kind::kGiven;  // kPadding has no place
     };
     std::vector<Order> orders;  // by source, then epoch
     std::vector<Unit> units;    // the rows of the batch
-    // The same as in Batch.
+    // These three are the same as in Batch.
     uint64_t epoch = 0;
     int64_t position = 0;
     int64_t next_position = 0;
     std::vector<order::MixCursor> cursors;  // in a mixture: the place of each dataset after the batch
-    // Moves a state from before the batch, in the same pass of a mixture, to after it.
+    // Moves a state from before the batch to after it. REQUIRES: in a mixture, `state` is in the same pass.
     void move_behind(order::LoaderState& state) const;
   };
   virtual ~OrderCursor() = default;
-  // The next batch to give; nothing at the end of a pass. Behind the end and behind an error it is at its end.
+  // Returns the next batch of the loader; nothing at the end of a pass. After that, and after an error, is_at_end() is
+  // true.
   [[nodiscard]] Result<std::optional<Step>> next();
   bool is_at_end() const { return is_at_end_; }
 
@@ -94,45 +96,48 @@ class SampleOrder {
  public:
   virtual ~SampleOrder() = default;
 
-  // The start that `state` describes. `known`: any start; its windows are used where they are the same. Otherwise this
-  // may read all lengths. Errors: invalid_argument, naming what differs (dataset, seed, shuffle, packing).
+  // Returns the start that `state` describes. `known`: any start of this order; its windows are reused where they are
+  // the same. Otherwise this may read all lengths. Errors: invalid_argument, naming what differs (dataset, seed,
+  // shuffle, packing).
   [[nodiscard]] virtual Result<Start> start_at(const order::LoaderState& state, const Start& known) = 0;
   virtual std::unique_ptr<OrderCursor> cursor(const Start& start) = 0;
 
-  // The state of a training that stands at `now` or before and has used the batch of this Batch::epoch and
-  // next_position. Errors: invalid_argument (a batch that this order does not have behind `now`).
+  // Returns the state of a training run after the batch with this Batch::epoch and Batch::next_position, in the run
+  // that `now` belongs to. Errors: invalid_argument (this order has no such batch).
   [[nodiscard]] virtual Result<order::LoaderState> behind(const Start& now, uint64_t epoch, int64_t next_position) = 0;
 
-  // The state before step `step` of the pass that `now` is in, in an endless loader that follows epochs of the whole
-  // run; of a step in a skipped range too. The last step's end is a step. Errors: invalid_argument (no such step).
+  // Returns the state before step `step` of the pass that `now` is in. An endless loader of epochs counts the steps of
+  // the whole run. Steps in a skipped range count, too. The number of steps of the pass is allowed and means its end.
+  // Errors: invalid_argument (no such step).
   [[nodiscard]] virtual Result<order::LoaderState> at_step(const Start& now, int64_t step) = 0;
-  // The step that `now` is before.
+  // Returns the step that `now` is before.
   [[nodiscard]] virtual Result<int64_t> step_of(const Start& now) = 0;
-  // The entries of a state that leave out steps [begin, end). Errors: as at_step. REQUIRES: begin < end.
+  // Returns the entries of a state that make it skip steps [begin, end). Errors: as at_step(). REQUIRES: begin < end.
   [[nodiscard]] virtual Result<std::vector<order::SkippedSteps>> skipped_steps(const Start& now, int64_t begin,
                                                                                int64_t end) = 0;
 
-  // The beginning of pass `number`. REQUIRES: the order has passes.
+  // Returns the beginning of pass `number`. REQUIRES: the order has passes.
   [[nodiscard]] virtual order::LoaderState pass_start(const Start& now, uint64_t number) = 0;
   [[nodiscard]] virtual Result<Pass> pass(const Start& now) = 0;
   [[nodiscard]] virtual Result<int64_t> pass_batches(const Start& now, uint64_t number) = 0;
-  // Positions of the current epoch. Errors: invalid_argument (a mixture, where each dataset has an epoch).
+  // Returns the number of positions of the current epoch. Errors: invalid_argument (a mixture, where each dataset has
+  // its own epoch).
   [[nodiscard]] virtual Result<int64_t> epoch_units(const Start& now) = 0;
 };
 
-// The order that `options` ask for, of `sources`, and its beginning. The arguments must outlive it. When packing, all
-// lengths are read. Errors: those of the sources.
+// The order of `sources` that `options` ask for, and its beginning. The arguments of open_order() must outlive it.
+// When packing, open_order() reads all lengths. Errors: those of the sources.
 struct OpenedOrder {
   std::unique_ptr<SampleOrder> order;
   Start beginning;
 };
 [[nodiscard]] Result<OpenedOrder> open_order(const LoaderOptions& options, std::span<const SourcePtr> sources);
 
-// ---- for the two orders
+// ---- for the implementations of the two orders
 
 [[nodiscard]] Result<EpochOrders::OrderInput> open_epochs(const LoaderOptions& options, order::SampleSource& source,
                                                           const order::OrderOptions& resolved);
-// Names what differs between the order of a state and the one here; empty when they are the same.
+// Describes the differences between the order `there`, of a state, and the order here; empty when there are none.
 std::string order_difference(const LoaderOptions& options, std::string_view identity, const order::OrderOptions& there,
                              const order::SampleSource& source);
 std::unique_ptr<SampleOrder> make_order(const LoaderOptions& options, std::span<const SourcePtr> sources);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Batches of one stretch of the order, from a state on: decides what is read ahead and when. A Scheduler begins where
-// its Start says and ends with stop(); to go elsewhere, make another one. Thread-safe; it owns the threads
+// Makes the batches of the order from one start on: decides which blocks to read ahead, and when. A Scheduler begins
+// at its Start and ends with stop(); to continue elsewhere, make another one. Thread-safe. It owns the threads
 // ("mr-loader") that walk the order, plan, decode and collate.
 
 #include <algorithm>
@@ -37,7 +37,8 @@ class Scheduler {
  public:
   static constexpr Clock::time_point kDoNotWait = Clock::time_point::min();
 
-  // What outlives it and is shared by the schedulers of one loader. `depth`: batches read ahead that are aimed at.
+  // Objects that the schedulers of one loader share and that outlive them. `depth`: the number of batches to read
+  // ahead.
   struct Shared {
     const LoaderOptions& options;
     Dataset& dataset;
@@ -52,21 +53,21 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // The next batch, nothing at the end of a pass. `deadline` kDoNotWait: looks once.
-  // Errors: timeout (`deadline` passed; call again), cancelled (stopped),
-  // those of reading, which stay the answer; none of these is timeout.
+  // Returns the next batch, nothing at the end of a pass. With `deadline` kDoNotWait it never waits. Errors: timeout
+  // (`deadline` passed; call again), cancelled (stopped), those of reading. An error of reading is never timeout, and
+  // every later call returns it again.
   [[nodiscard]] Result<std::optional<Batch>> next(Clock::time_point deadline);
-  // Stops reading ahead and lets memory go; waits for the threads.
+  // Stops reading ahead, frees memory and waits for the threads.
   void stop();
   bool is_stopped();
-  // Those that next() would return without a wait.
+  // Returns the number of batches that next() would return without a wait.
   int64_t ready_batches() const;
-  // For messages: the stage that the next batch is in, and of which dataset.
+  // Describes the stage that the next batch is in, and its dataset, for messages.
   std::string stage();
 
-  // Behind the batch that next() returned last.
+  // Returns the place after the batch that next() returned last.
   Start position();
-  // In a child after a fork, where the lock may be held by a thread of the parent.
+  // Returns the state without taking the lock: in a child after a fork a thread of the parent may hold the lock.
   MILLRACE_ANNOTATE(no_thread_safety_analysis)
   order::LoaderState state_without_lock() const;
 
@@ -77,7 +78,7 @@ class Scheduler {
   using BlockPtr = std::shared_ptr<LiveBlock>;
   using Reads = std::vector<RunReader::Request>;
 
-  // What a thread gives to the workers once it has let go of the lock.
+  // Tasks that a thread submits to the workers after it has released the lock.
   struct Tasks {
     std::vector<JobPtr> collatable;
     bool has_walk = false;
@@ -106,7 +107,7 @@ class Scheduler {
   void block_ready(LiveBlock& block) REQUIRES_LOCK(mutex_);
   [[nodiscard]] Tasks take_tasks() REQUIRES_LOCK(mutex_);
   [[nodiscard]] std::vector<JobPtr> take_collatable() REQUIRES_LOCK(mutex_);
-  // `is_last`: the last that a task of the workers does.
+  // `is_last`: submitting is the last action of a task of the workers.
   void submit(Tasks tasks, bool is_last = false);
   void submit_now() REQUIRES_LOCK(mutex_);
   [[nodiscard]] Result<std::optional<Batch>> take_next(Clock::time_point deadline) REQUIRES_LOCK(mutex_);
@@ -132,16 +133,15 @@ class Scheduler {
   CondVar changed_;
   bool is_stopped_ GUARDED_BY(mutex_) = false;
   order::LoaderState at_ GUARDED_BY(mutex_);
-  std::vector<order::QuarantinedUnit> quarantined_
-      GUARDED_BY(mutex_);  // of the batches that next() returned, and before
+  std::vector<order::QuarantinedUnit> quarantined_ GUARDED_BY(mutex_);  // up to the last batch that next() returned
   struct Reached {
     uint64_t epoch = 0;
-    std::vector<int64_t> blocks;  // of each lane
+    std::vector<int64_t> blocks;  // number of the block in each lane
   };
-  std::vector<Reached> reached_ GUARDED_BY(mutex_);  // of each source: blocks before it are not needed again
-  const std::unique_ptr<OrderCursor> cursor_;        // of the worker that walks
-  bool is_walking_ GUARDED_BY(mutex_) = false;       // a worker does, or will
-  bool is_at_end_ GUARDED_BY(mutex_) = false;        // of the pass: no job is to come
+  std::vector<Reached> reached_ GUARDED_BY(mutex_);  // by source; earlier blocks are not needed again
+  const std::unique_ptr<OrderCursor> cursor_;        // used by the worker that walks
+  bool is_walking_ GUARDED_BY(mutex_) = false;       // a worker walks, or will
+  bool is_at_end_ GUARDED_BY(mutex_) = false;        // end of the pass: no more jobs
   int64_t next_job_ GUARDED_BY(mutex_) = 0;
   std::deque<JobPtr> jobs_ GUARDED_BY(mutex_);  // in the order of their batches; next() takes the first
   struct BlockKey {
@@ -151,18 +151,18 @@ class Scheduler {
     int64_t block = 0;
     auto operator<=>(const BlockKey&) const = default;
   };
-  int64_t jobs_done_ GUARDED_BY(mutex_) = 0;  // of them, those at the front that next() would return without a wait
+  int64_t jobs_done_ GUARDED_BY(mutex_) = 0;  // jobs at the front of jobs_ that next() returns without a wait
   Clock::time_point last_done_ GUARDED_BY(mutex_);
   bool are_batches_quick_ GUARDED_BY(mutex_) = false;
-  int waiting_for_each_ GUARDED_BY(mutex_) = 0;  // threads in next() that must be told of each batch
+  int waiting_for_each_ GUARDED_BY(mutex_) = 0;  // threads in next() to notify of each batch
   std::map<BlockKey, BlockPtr> live_ GUARDED_BY(mutex_);
   std::deque<BlockPtr> without_memory_ GUARDED_BY(mutex_);  // in the order of their first use
-  bool is_memory_full_ GUARDED_BY(mutex_) = false;          // the first of them waits for memory
-  int64_t rows_held_ GUARDED_BY(mutex_) = 0;  // bytes of rows that planning has read, or will, until they are decoded
-  int64_t most_rows_ GUARDED_BY(mutex_) = 0;  // of one block so far
+  bool is_memory_full_ GUARDED_BY(mutex_) = false;          // the first of without_memory_ waits
+  int64_t rows_held_ GUARDED_BY(mutex_) = 0;                // bytes of rows that planning reads, until they are decoded
+  int64_t most_rows_ GUARDED_BY(mutex_) = 0;                // most such bytes of one block so far
   int64_t row_blocks_decoding_ GUARDED_BY(mutex_) = 0;
-  std::vector<JobPtr> collatable_ GUARDED_BY(mutex_);  // whose blocks are ready, and that no worker was given
-  std::atomic<int> submissions_ = 0;  // that were begun under the lock and go on without it; stop() waits for them
+  std::vector<JobPtr> collatable_ GUARDED_BY(mutex_);  // blocks are ready; not yet given to a worker
+  std::atomic<int> submissions_ = 0;  // begun under the lock, continued without it; stop() waits for them
 
   // The threads, until stop(). Tasks and reads under way use everything above.
   std::unique_ptr<Executor> workers_;

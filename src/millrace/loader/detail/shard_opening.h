@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Functions that open the datasets named in LoaderOptions. Values.
+// Makes the functions that open the datasets of LoaderOptions. Values.
 
 #include <vector>
 
@@ -10,8 +10,8 @@
 
 namespace millrace::loader {
 
-// One for each dataset: MixtureSource::open where it is given, else one that finds the shards and opens them. Opens
-// nothing itself. Errors: invalid_argument (no shards were named).
+// Returns one function for each dataset: MixtureSource::open if it is set, else a function that finds and opens the
+// shards. Opens nothing itself. Errors: invalid_argument (no shards were named).
 [[nodiscard]] Result<std::vector<OpenSource>> sources_of(const LoaderOptions& options);
 
 }  // namespace millrace::loader

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Samples that lie next to each other in a shard, as a SampleRun: one range of the shard's file, verified sample by
-// sample against the hashes of the index and taken apart into fields.
+// Neighbouring samples of a shard as a SampleRun: one range of the shard's file. Each sample is verified against its
+// hash in the index and split into fields.
 
 #include <deque>
 #include <memory>
@@ -17,7 +17,7 @@
 
 namespace millrace::loader {
 
-// A shard's file, opened. `reader` belongs to `storage`.
+// An open file of a shard. `reader` belongs to `storage`.
 struct OpenShard {
   std::shared_ptr<Storage> storage;
   std::shared_ptr<const RandomReader> reader;
@@ -25,8 +25,8 @@ struct OpenShard {
 
 class ShardRun final : public order::SampleRun, private CompletionQueue {
  public:
-  // The samples [begin, end) of `rows`, which are those of the shard from number `first` on. `metrics` (read_bytes,
-  // read_seconds) and `facts` must outlive the run.
+  // Makes a run of the samples [begin, end) of `rows`. `rows` begins with sample `first` of the shard. `metrics`
+  // (read_bytes, read_seconds) and `facts` must outlive the run.
   ShardRun(OpenShard shard, const formats::ShardFacts& facts, std::shared_ptr<const formats::ShardRows> rows,
            int64_t first, size_t begin, size_t end, Metrics& metrics);
 
@@ -41,11 +41,11 @@ class ShardRun final : public order::SampleRun, private CompletionQueue {
   [[nodiscard]] Status visit(const Visit& visit) override;
 
  private:
-  // Storage of one sample's names and views, used again for the next.
+  // Memory for one sample's names and views; reused for the next sample.
   struct SampleParts {
     std::string key;
     std::string long_name;
-    std::deque<std::string> names;  // stays in place while it grows: fields point into it
+    std::deque<std::string> names;  // a deque, because fields point into it while it grows
     std::vector<order::Field> fields;
   };
 
@@ -85,8 +85,8 @@ class UnreadableRun final : public order::SampleRun {
   const Error error_;
 };
 
-// Cuts the rows of a window into runs of at most `run_bytes`, or one sample that is larger, and appends these to
-// `runs`. The arguments are those of ShardRun.
+// Divides the rows of a window into runs of at most `run_bytes` (a larger sample is one run) and appends them to
+// `runs`. The other arguments are those of ShardRun.
 void append_runs(const OpenShard& shard, const formats::ShardFacts& facts,
                  const std::shared_ptr<const formats::ShardRows>& rows, int64_t first, int64_t run_bytes,
                  Metrics& metrics, std::vector<std::unique_ptr<order::SampleRun>>& runs);

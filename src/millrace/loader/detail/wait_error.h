@@ -7,8 +7,8 @@
 
 namespace millrace::loader {
 
-// A timeout of next() and open() means: call again, the work goes on. Work that ended because a storage's own time was
-// up is therefore another error.
+// Turns a timeout of work that has ended into unavailable. A timeout of next() and open() means that the work goes on
+// and the caller should call again, so work that ended by a storage's timeout needs another error.
 inline Error as_final(Error error) {
   return error.code() == ErrorCode::kTimeout ? Error(ErrorCode::kUnavailable, error.to_string()) : std::move(error);
 }

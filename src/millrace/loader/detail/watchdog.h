@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Says when a wait takes too long: by a warning, again each time the wait has doubled, or by an error. A wait goes on
-// over calls that end with timeout, as Python's do to look for Ctrl-C. Thread-safe; waits of several threads are one.
+// Reports a wait that takes too long: by a warning, again each time the wait has doubled, or by an error. Calls that
+// end with timeout count as one wait together, because Python calls with short deadlines to look for Ctrl-C.
+// Thread-safe; waits of several threads count as one wait.
 
 #include <algorithm>
 #include <chrono>
@@ -18,12 +19,13 @@ namespace millrace::loader {
 
 class Watchdog {
  public:
-  // `limit`: 0 means that no wait is too long.
+  // `limit`: a longer wait is reported; 0: never.
   Watchdog(std::chrono::milliseconds limit, OnStall on_stall) : limit_(limit), on_stall_(on_stall) {}
 
-  // Calls wait(until), which answers timeout when `until` passes, again and again until it answers something else or
-  // `deadline` passes. `describe` tells what is waited for. Errors: those of `wait`; unavailable with ETIMEDOUT (the
-  // wait took too long, OnStall::kRaise), after which the next call waits as long again.
+  // Calls wait(until) repeatedly until it returns something other than timeout, or `deadline` passes. `wait` must
+  // return timeout when `until` passes. `describe` describes the current stage of the wait. Errors: those of `wait`;
+  // unavailable with ETIMEDOUT (the wait took too long, OnStall::kRaise), after which the next call waits as long
+  // again.
   template <class Wait>
   [[nodiscard]] auto watch(Clock::time_point deadline, const Wait& wait, const std::function<std::string()>& describe)
       -> decltype(wait(deadline)) {

@@ -25,8 +25,8 @@ class RandomStream {
     for (const uint64_t word : words) state_ = mix((state_ ^ word) + kGolden);
   }
 
-  // Uniform in [0, n): the high half of a 64 x 64 bit product, with the few biased low halves drawn again (Lemire,
-  // 2019).
+  // Returns a uniform number in [0, n): the high half of a 64 x 64 bit product. Draws again for the few biased low
+  // halves (Lemire, 2019).
   uint64_t below(uint64_t n) {
     Wide product = static_cast<Wide>(next()) * n;
     if (static_cast<uint64_t>(product) < n) {
@@ -41,7 +41,7 @@ class RandomStream {
     for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[below(i)]);
   }
 
-  // The first state: a hash of the words.
+  // Returns the state; before the first draw it is a hash of the words.
   uint64_t state() const { return state_; }
 
  private:

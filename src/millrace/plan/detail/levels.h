@@ -18,9 +18,9 @@ struct LevelName {
 inline constexpr std::array<LevelName, 3> kLevels{
     {{"conservative", 0.75}, {"recommended", 0.85}, {"aggressive", 0.95}}};
 
-// The largest batch with fixed + per_sample x batch <= room; 0 where not even one fits.
+// Returns the largest batch with fixed + per_sample x batch <= room; 0 if not even one sample fits.
 inline int64_t largest_batch(double room_gib, double fixed_gib, double per_sample_gib) {
-  // 1.2 x 10 must fit into 12 though 1.2 is not a binary number.
+  // 1.2 x 10 must fit into 12, although 1.2 is not exact in binary.
   const double count = std::floor((room_gib - fixed_gib) / per_sample_gib + 1e-9);
   return static_cast<int64_t>(std::clamp(count, 0.0, 1e12));
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The data files of data/, compiled into the program by cmake/embed.cmake, and how their tables are read. Each is CSV:
-// lines of '#' say what the file is, the first other line names the columns, and a field with a comma stands in quotes
-// (no quotes inside). The files are ours: an error in one is a bug, which catalogue_test.cpp finds.
+// The data files of data/, which cmake/embed.cmake compiles into the program, and a reader for their tables. Each file
+// is CSV. Lines with '#' describe the file, the first other line names the columns, and a field with a comma is in
+// quotes (no quotes inside). The files are our own: an error in one is a bug, which catalogue_test.cpp finds.
 
 #include <cstdint>
 #include <string_view>
@@ -18,11 +18,11 @@ extern const std::string_view k_prices;
 
 using Row = std::vector<std::string_view>;
 
-// The rows of `csv`, each of as many fields as `columns` has. REQUIRES: the file names exactly these columns. The views
-// live as long as `csv`.
+// Returns the rows of `csv`; each has as many fields as `columns`. REQUIRES: the file names exactly these columns. The
+// views live as long as `csv`.
 std::vector<Row> rows_of(std::string_view csv, std::string_view columns);
 
-// A decimal number; 0 for any other text.
+// Returns a decimal number; 0 for any other text.
 double number(std::string_view text);
 int64_t whole(std::string_view text);
 

@@ -15,21 +15,21 @@
 
 namespace millrace::prepare {
 
-// Reads and encodes about 4 MiB from the front of up to 16 inputs and scales by their bytes. Errors: as a run's, of the
-// documents that are looked at.
+// Reads and encodes about 4 MiB from the front of up to 16 inputs, and scales the result by the bytes of all inputs.
+// Errors: those of a run for the documents that are read.
 [[nodiscard]] Result<Estimate> estimate_task(std::span<const Input> inputs, const SampleFormat& format,
                                              std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
                                              const std::stop_token& stop);
 
-// Sums over documents.
+// Sums over several documents.
 struct SizeSeen {
   int64_t documents = 0;
   int64_t tokens = 0;
-  int64_t text_bytes = 0;    // as they were read
-  int64_t sample_bytes = 0;  // in the shard
+  int64_t text_bytes = 0;    // of the text as it was read
+  int64_t sample_bytes = 0;  // of the samples in the shard
 };
-// Advice for shards that are much larger than their text because documents are small: which flags
-// avoid that; empty when they are not.
+// Returns the flags that help if the shards are much larger than their text because documents are small; otherwise
+// empty.
 std::string size_advice(const SampleFormat& format, const SizeSeen& seen);
 
 }  // namespace millrace::prepare

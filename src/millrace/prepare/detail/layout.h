@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The layout of samples in a shard's file: the bytes around them, and the files beside it. A layout
-// belongs to one shard and one thread.
+// The layout of samples in a shard's file: the bytes around them and the files beside the shard. A layout belongs to
+// one shard and one thread.
 
 #include <cstdint>
 #include <memory>
@@ -26,21 +26,22 @@ class ShardLayout {
  public:
   virtual ~ShardLayout() = default;
 
-  // Bytes at the front that are known at the end only: they are left free, and written by head().
+  // Returns the number of bytes at the front of the file whose content is known only at the end.
   virtual size_t head_bytes() const { return 0; }
+  // Returns the content of these bytes, which stay free until then.
   virtual std::string head(int64_t /*tokens*/) const { return {}; }
-  // `bytes` holds exactly what the encoder made of `samples`; the file has `at` bytes.
+  // Lays out `samples`. `bytes` holds exactly the encoder's output for them. `at`: bytes in the file so far.
   [[nodiscard]] virtual Result<Placement> add(std::string_view bytes, std::span<const Sample> samples, uint64_t at) = 0;
-  // The bytes behind the last sample; all samples have `tokens` together. Errors: resource_exhausted (more than the
-  // format can say).
+  // Returns the bytes after the last sample. `tokens`: the sum over all samples. Errors: resource_exhausted (more than
+  // the format can express).
   [[nodiscard]] virtual Result<std::string> end(int64_t tokens) = 0;
 };
 
 std::unique_ptr<ShardLayout> make_layout(const SampleFormat& format);
 
-// "00003.tar" or "00003.bin".
+// Returns the suffix of a shard's name: ".tar" or ".bin".
 std::string_view shard_suffix(OutputFormat format);
-// The name of a Megatron shard's side file.
+// Returns the name of a Megatron shard's side file.
 std::string side_file_name(std::string_view shard);
 
 }  // namespace millrace::prepare

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One reading thread, N encoding threads and a caller that takes the batches out in input order. Memory is bounded: a
-// slice enters only while the text under way is less than what reserve_memory() found room for. The memory of finished
-// batches is used again. The pipeline belongs to one thread; its destructor stops and joins the others.
+// A pipeline of one reading thread, N encoding threads and a caller that takes out the batches in input order. Memory
+// is bounded: a slice enters only while the text under way fits into the memory that reserve_memory() found. The
+// memory of finished batches is reused. The pipeline belongs to one thread; its destructor stops and joins the others.
 
 #include <deque>
 #include <functional>
@@ -23,23 +23,23 @@ namespace millrace::prepare {
 
 struct PipelineOptions {
   int threads = 1;
-  // A chunk is the result of one read. A slice ends after this many documents, since the smallest one still becomes 2
-  // KiB of tar: about 1 MiB, which stays in a core's cache until it is hashed and written.
+  // A chunk is the result of one read. A slice ends after `slice_documents` documents, because even the smallest one
+  // becomes 2 KiB of tar. That makes about 1 MiB, which stays in a core's cache until it is hashed and written.
   int64_t chunk_bytes = 256 << 10;
   size_t slice_documents = 512;
-  // The text under way at once; a larger document enters alone. reserve_memory() sets it.
+  // The largest amount of text under way. A larger document enters alone. Set by reserve_memory().
   int64_t bytes_in_flight = 16 << 20;
   bool hashes_only = false;  // samples hold only the hash of their text
 };
 
-// Reserves memory for the text under way and what becomes of it until the result is dropped, and sets
-// options.bytes_in_flight to what fits: less than a pipeline of `options` likes to have where the budget is nearly used
-// up. Errors: resource_exhausted, where not even two chunks fit.
+// Reserves memory for the text under way and its encoded form, until the result is dropped. Sets
+// options.bytes_in_flight to the amount that fits, which is less than `options` asks for when the budget is nearly
+// used up. Errors: resource_exhausted (not even two chunks fit).
 [[nodiscard]] Result<std::unique_ptr<BufferPool>> reserve_memory(PipelineOptions& options, MemoryBudget& budget);
 
 class Pipeline {
  public:
-  // Starts behind `begin`. `inputs` and `metrics` must outlive the pipeline.
+  // Starts reading at `begin`. `inputs` and `metrics` must outlive the pipeline.
   Pipeline(std::span<const Input> inputs, const Position& begin, const SampleFormat& format,
            std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const PipelineOptions& options, std::stop_token stop,
            Metrics& metrics);
@@ -47,17 +47,17 @@ class Pipeline {
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
 
-  // The next batch in the order of the inputs, nullopt after the last. The first error in that order ends it.
-  // Errors: cancelled, those of reading and encoding.
+  // Returns the next batch in the order of the inputs, nullopt after the last. The first error in that order ends the
+  // pipeline. Errors: cancelled, those of reading and encoding.
   [[nodiscard]] Result<std::optional<Batch>> next();
-  // Takes a batch's memory for another batch.
+  // Takes back the memory of a batch, for another batch.
   void recycle(Batch&& batch);
 
  private:
   void read_all_inputs();
   [[nodiscard]] Status read_input(size_t i, const Position& begin, int64_t& document);
   [[nodiscard]] Result<std::optional<formats::DocumentChunk>> read_chunk(formats::DocumentSource& source);
-  // False when the pipeline is stopping.
+  // Returns false if the pipeline is stopping.
   bool enqueue(Slice slice);
   void encode_slices();
   void stop_all();

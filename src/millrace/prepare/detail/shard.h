@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One shard of a task: written, or found finished by an earlier run, in memory that does not depend on its size. Its
-// index is written after it and says where in the inputs it begins and ends, so the chain of shards is the task's
-// journal. A ShardWriter belongs to one thread.
+// One shard of a task: written now, or found finished by an earlier run. Memory use does not depend on its size. Its
+// index is written after it and says where in the inputs the shard begins and ends, so the chain of shards is the
+// task's journal. A ShardWriter belongs to one thread.
 
 #include <memory>
 #include <optional>
@@ -23,28 +23,28 @@
 namespace millrace::prepare {
 
 inline constexpr std::string_view kIndexSuffix = ".index";
-// Beside a shard among whose documents some could not be taken: a line of JSON for each, {"input", "offset", "line",
-// "reason"}.
+// The ledger beside a shard from which documents were rejected. Each document has a line of JSON: {"input", "offset",
+// "line", "reason"}.
 inline constexpr std::string_view kLedgerSuffix = ".rejected.jsonl";
 
-// The part of a shard's index that is for `prepare` itself (ShardIndex::producer, a JSON object).
+// The part of a shard's index that only `prepare` reads (ShardIndex::producer, a JSON object).
 struct ShardOrigin {
   std::string run;  // hash of everything that decides the task's bytes
   Position begin, end;
   formats::DocumentCounts counts;
-  Hash128 ledger_hash;  // XXH3-128 of the ledger; zeros when there is none
+  Hash128 ledger_hash;  // XXH3-128 of the ledger; zeros: no ledger
   bool operator==(const ShardOrigin&) const = default;
 };
 std::string serialize_origin(const ShardOrigin& origin);
-std::optional<ShardOrigin> parse_origin(std::string_view json);  // nullopt when it is not one
+std::optional<ShardOrigin> parse_origin(std::string_view json);  // nullopt if it is not an origin
 
 struct FinishedShard {
   formats::ShardEntry entry;
   ShardOrigin origin;
 };
-// The shard `name` when it and what belongs to it are there, undamaged, and hold what `run` puts behind `begin`;
-// else nullopt, with a line in the log. Reads the whole shard. Errors: cancelled, and those that leave it open what is
-// there.
+// Finds the finished shard `name`. Reads the whole shard. Returns nullopt, and logs the reason, unless the shard and
+// the files that belong to it are there, undamaged, and hold the output of `run` from `begin` on. Errors: cancelled,
+// and those that do not tell whether the shard is there.
 [[nodiscard]] Result<std::optional<FinishedShard>> find_finished_shard(const Location& folder, const std::string& name,
                                                                        const SampleFormat& format,
                                                                        const std::string& run, const Position& begin,
@@ -56,19 +56,19 @@ class ShardWriter {
   [[nodiscard]] static Result<std::unique_ptr<ShardWriter>> open(const Location& folder, std::string name,
                                                                  const SampleFormat& format, Metrics& metrics);
 
-  // `bytes` holds exactly what the encoder made of `samples`.
+  // Appends samples. `bytes` holds exactly the encoder's output for `samples`.
   [[nodiscard]] Status append(std::string_view bytes, std::span<const Sample> samples);
-  // A document that gave no sample: counted, and written to the ledger when it was rejected.
-  // Errors: those of writing the ledger.
+  // Counts a document that became no sample, and writes it to the ledger if it was rejected. Errors: those of writing
+  // the ledger.
   [[nodiscard]] Status drop(const Dropped& dropped, std::string_view source);
   void add_duplicate() { ++counts_.duplicates; }
   void add_empty(int64_t count) { counts_.empty += count; }
 
-  // Bytes of the samples themselves, which decide when a shard is full.
+  // Returns the bytes of the samples themselves, which decide when a shard is full.
   int64_t sample_bytes() const { return sample_bytes_; }
 
-  // Ends the file and makes it, what belongs to it and then its index visible and durable. The counts and the ledger's
-  // hash of `origin` are filled in.
+  // Ends the shard's file, then makes it, its side files and finally its index visible and durable. Fills in the
+  // counts and the ledger's hash of `origin`.
   [[nodiscard]] Result<FinishedShard> finish(ShardOrigin origin, Hash128 tokenizer_hash, const std::string& ids_field);
 
  private:
@@ -92,7 +92,7 @@ class ShardWriter {
   std::unique_ptr<Writer> ledger_;  // opened at the first rejection
   Xxh3Stream ledger_hash_;
   Xxh3Stream hash_;
-  std::string before_samples_;  // of a file of raw ids: hashed last
+  std::string before_samples_;  // head of a file of raw ids: hashed last
   formats::ShardFacts facts_;
   RowSpool rows_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Standard input as something that can be read twice. A pipe cannot be entered again, and a Parquet table begins to be
-// read at its end: so it is copied into a file without a name in $TMPDIR, which goes with the process.
+// Makes standard input readable more than once. A pipe can be read only once, and reading a Parquet table starts at
+// its end. So standard input is copied into an unnamed file in $TMPDIR, which vanishes with the process.
 
 #include <memory>
 #include <stop_token>
@@ -18,7 +18,7 @@ struct SpooledInput {
   Hash128 hash;                                // XXH3-128 of the content
 };
 
-// Reads it to its end. Errors: resource_exhausted ($TMPDIR is full), cancelled, what the system says.
+// Copies standard input to its end. Errors: resource_exhausted ($TMPDIR is full), cancelled, those of the system.
 [[nodiscard]] Result<SpooledInput> spool_standard_input(const std::stop_token& stop);
 
 }  // namespace millrace::prepare

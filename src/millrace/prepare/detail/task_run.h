@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One task from its inputs to its part record. The shards in the folder are its journal: shard k is good when its index
-// says that it begins where shard k - 1 ended and its bytes are what the index says; what is not good is written again.
+// Runs one task, from its inputs to its part record. The shards in the folder are its journal. Shard k is good if its
+// index says that it begins where shard k - 1 ended, and its bytes match the index. Any other shard is written again.
 // Belongs to one thread.
 
 #include <memory>
@@ -36,7 +36,7 @@ class TaskRun {
   TaskRun(const PrepareOptions& options, const TaskSetup& setup, const PipelineOptions& pipeline, std::stop_token stop,
           Progress& progress, Metrics& metrics);
 
-  // Without times. Does not write with options.dry_run.
+  // Runs the task. Returns a report without times. With options.dry_run, writes nothing.
   [[nodiscard]] Result<PrepareReport> run();
 
  private:
@@ -45,7 +45,7 @@ class TaskRun {
   std::string shard_name(size_t number) const;
   void move_to(const Position& position, std::optional<int64_t> file_bytes = {});
 
-  // The folder.
+  // Checking and cleaning the folder.
   [[nodiscard]] Result<bool> compare_config();
   [[nodiscard]] Status settle_config();
   bool is_own_file(std::string_view name) const;
@@ -55,12 +55,12 @@ class TaskRun {
   [[nodiscard]] Status forget_other_inputs();
   [[nodiscard]] Status remove_other_shards();
 
-  // Shards that are there.
+  // Reusing finished shards.
   [[nodiscard]] Result<bool> keep_finished_shard();
   [[nodiscard]] Status keep_finished_shards();
   void add_shard(const FinishedShard& shard);
 
-  // Shards that are written.
+  // Writing shards.
   [[nodiscard]] Status check_room();
   [[nodiscard]] Status write_what_is_missing();
   [[nodiscard]] Status write_shards();
@@ -84,25 +84,25 @@ class TaskRun {
   Progress& progress_;
   Metrics& metrics_;
 
-  std::vector<int64_t> input_begin_;  // of the inputs laid end to end, and their end
+  std::vector<int64_t> input_begin_;  // first byte of each input when laid end to end, then the end of all
   std::string run_, part_name_;
   formats::PartRecord part_;
   int64_t shards_reused_ = 0;
   int64_t progress_bytes_ = 0;
   Position at_;           // everything before it is in a shard, finished or being written
-  Position shard_begin_;  // of the shard being written
+  Position shard_begin_;  // where the shard being written begins
   std::unique_ptr<ShardWriter> shard_;
   chat::MaskTrouble trouble_;
   struct {
     int64_t input = -1;
     int64_t bytes = 0, invalid_utf8 = 0;
-  } counted_;      // of the input that is written, by this run
+  } counted_;      // of the current input, by this run
   SizeSeen seen_;  // by this run
   bool size_reported_ = false;
-  int64_t empties_ = 0;   // before the next shard
-  int64_t rejected_ = 0;  // in shards of the task, finished or being written
-  TextSet texts_;         // when duplicates are looked for
-  Position remembered_;   // texts before it are in texts_
+  int64_t empties_ = 0;   // documents without text before the next shard
+  int64_t rejected_ = 0;  // rejected documents in shards of the task, finished or being written
+  TextSet texts_;         // used when duplicates are removed
+  Position remembered_;   // all texts before it are in texts_
 };
 
 }  // namespace millrace::prepare

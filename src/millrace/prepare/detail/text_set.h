@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The texts that a task has seen, as hashes, to find duplicates in bounded memory. With 128 bits a false duplicate is
-// less likely than a memory fault. Not thread-safe.
+// The hashes of the texts that a task has seen, to find duplicates in bounded memory. With 128 bits, a false duplicate
+// is less likely than a memory fault. Not thread-safe.
 
 #include <algorithm>
 #include <cstdint>
@@ -20,7 +20,8 @@ class TextSet {
  public:
   explicit TextSet(int64_t max_bytes) : max_slots_(static_cast<size_t>(max_bytes) / sizeof(Hash128)) {}
 
-  // True when it was not there. Errors: resource_exhausted (the set is as large as it may be).
+  // Adds a hash; returns false if it was there already. Errors: resource_exhausted (the set has reached its maximum
+  // size).
   [[nodiscard]] Result<bool> insert(Hash128 hash) {
     if (hash == Hash128{}) hash.low = 1;  // zeros mark a free slot
     if (4 * (size_ + 1) > 3 * slots_.slots()) RETURN_IF_ERROR(grow());
@@ -47,7 +48,7 @@ class TextSet {
 
   [[nodiscard]] Status grow() {
     const size_t slots = std::max(kFirstSlots, 2 * slots_.slots());
-    // While it grows, the old table is there too.
+    // The old table still takes memory while the set grows.
     if (slots + slots_.slots() > max_slots_) {
       return no_memory(fmt::format(
           "{} different documents are as many as finding duplicates may remember in {}; give it more memory, or "
@@ -60,7 +61,7 @@ class TextSet {
     return {};
   }
 
-  static constexpr size_t kFirstSlots = 1024;  // a power of two, as all sizes
+  static constexpr size_t kFirstSlots = 1024;  // a power of two, as all sizes are
   const size_t max_slots_;
   ProbeTable<Slot> slots_;
   size_t size_ = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Serves sequential small reads from large ones, for a reader to which each read is a request. Windows grow with the
-// run. The next window is under way while the current one is read. Random reads and long reads pass through unchanged.
-// Thread-safe.
+// Serves small sequential reads from larger ones, for a reader whose every read is a request. Windows grow with the
+// length of the sequential run. The next window is requested while the current one is read. Random reads and long
+// reads pass through unchanged. Thread-safe.
 
 #include <functional>
 #include <memory>
@@ -18,11 +18,11 @@ namespace millrace {
 class ReadAhead {
  public:
   using Done = std::function<void(Status)>;
-  // Starts a read without waiting. `out` lives until `done`; this object may not.
+  // Starts a read without waiting. `out` lives until `done` is called; this object may be destroyed earlier.
   using Start = std::function<void(int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
                                    Clock::time_point deadline, Done done)>;
 
-  // For an object of `size` bytes. `stop` reaches every read that `start` begins.
+  // Reads ahead in an object of `size` bytes. `stop` is passed to every read that `start` begins.
   ReadAhead(int64_t size, Start start, std::stop_token stop = {})
       : size_(size),
         start_(std::move(start)),
@@ -38,8 +38,8 @@ class ReadAhead {
  private:
   struct Window;
   std::shared_ptr<Window> open_window(int64_t offset, int64_t size) REQUIRES_LOCK(mutex_);
-  // The window with the byte at `offset`; null when the read should bypass windows. `goes_on`: the read began in
-  // another window.
+  // Returns the window with the byte at `offset`; null when the read should bypass windows. `goes_on`: the read began
+  // in another window.
   std::shared_ptr<Window> window_at(int64_t offset, int64_t wanted, bool goes_on);
   [[nodiscard]] Status read_directly(int64_t offset, std::span<std::byte> out);
 

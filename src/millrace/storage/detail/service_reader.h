@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Common code of the readers of services (S3, the web, the Hub): a read is one or more requests, and ends by a
+// Common code of the readers of services (S3, the web, the Hub). A read is one or more requests and ends by a
 // callback. Thread-safe.
 
 #include <functional>
@@ -24,13 +24,13 @@ class ServiceReader : public RandomReader {
   using Done = ReadAhead::Done;
 
   int64_t size() const final { return size_; }
-  // Small sequential reads come from read-ahead.
+  // Serves small sequential reads from read-ahead.
   [[nodiscard]] Status read_at(int64_t offset, std::span<std::byte> out) const override;
   [[nodiscard]] bool start_read(int64_t offset, std::span<std::byte> out, const std::stop_token& stop,
                                 Clock::time_point deadline, Done done) const final;
 
  protected:
-  // `start` gets no empty read. `stop` is for reads that come without a token.
+  // `start` is never called for an empty read. `stop` applies to reads without their own token.
   ServiceReader(int64_t size, ReadAhead::Start start, std::stop_token stop);
 
  private:
@@ -40,20 +40,20 @@ class ServiceReader : public RandomReader {
   const PerProcess<ReadAhead> ahead_;
 };
 
-// Storage::submit of a storage that can only be read, `name`. Operations start in the order in which they came,
-// whatever their priority.
+// Implements Storage::submit of the read-only storage `name`. Operations start in the order of submission, regardless
+// of their priority.
 void submit_reads(std::span<const Operation> operations, CompletionQueue& queue, std::string_view name);
 
-// The pieces of one read that are under way. The last to end calls `done` with the first error.
+// The unfinished pieces of one read. The last piece to end calls `done` with the first error.
 class PiecesUnderWay {
  public:
   explicit PiecesUnderWay(ServiceReader::Done done) : done_(std::move(done)) {}
-  // Called once, before any end().
+  // Call once, before any end().
   void begin(size_t count) {
     MutexLock lock(mutex_);
     left_ = count;
   }
-  // True when this piece was the last.
+  // Ends a piece. Returns true when it was the last.
   bool end(Status status) {
     {
       MutexLock lock(mutex_);
@@ -72,7 +72,7 @@ class PiecesUnderWay {
   Status first_ GUARDED_BY(mutex_);
 };
 
-// One read in pieces of the web or the Hub, each asked for by itself. It lives until its last piece has ended.
+// One read from the web or the Hub in pieces, each with its own request. It lives until its last piece has ended.
 class ReadInPieces : public std::enable_shared_from_this<ReadInPieces> {
  public:
   static constexpr int64_t kPieceBytes = 8 << 20;  // the same as S3's (ranged_read.cpp)
@@ -85,12 +85,12 @@ class ReadInPieces : public std::enable_shared_from_this<ReadInPieces> {
     int64_t offset = 0;
     std::span<std::byte> out;
     int tries = 0;
-    int relocations = 0;  // because the place of the content had gone
+    int relocations = 0;  // requests repeated because the content had moved
     std::string range_header() const;
   };
 
   ReadInPieces(const std::stop_token& stop, Clock::time_point deadline, ServiceReader::Done done);
-  // Asks for a piece, which ends by end().
+  // Requests a piece. The piece ends by end().
   virtual void begin_piece(Piece& piece) = 0;
   void end(Status status);
 

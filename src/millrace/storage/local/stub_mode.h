@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The permissions of stubs (local.h), whose files have mode 0000 until their content is here. Thread-safe.
+// The permissions of stubs (local.h). A stub has mode 0000 until its content is on this machine. Thread-safe.
 
 #include <cstdint>
 #include <functional>
@@ -12,12 +12,12 @@
 
 namespace millrace {
 
-// The permissions that the file `path` gets with its content; nullopt: it is no stub, or they are not known. `file`:
-// from stat().
+// Returns the permissions that the file `path` gets with its content; nullopt: the file is no stub, or they are
+// unknown. `file`: the result of stat().
 using StubMode = std::function<std::optional<uint32_t>(const std::string& path, const ObjectInfo& file)>;
-// Sets the function behind stub_mode(). Call it once, before other threads read.
+// Sets the function that stub_mode() calls. Call it once, before other threads read.
 void set_stub_mode(StubMode mode);
-// Asks the function that was set about a file of local storage; nullopt without one.
+// Calls the function that was set for a file of local storage; nullopt if none was set.
 std::optional<uint32_t> stub_mode(const ObjectInfo& file);
 
 }  // namespace millrace

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Every system call of local/, in one table, so that a test can make calls fail, stop half-way or forget unsynced data
-// (fault_syscalls.h). Each takes the arguments of the call of its name, and gives -1 and errno on failure. Thread-safe.
+// Every system call of local/, in one table, so that a test can make calls fail, stop half-way or lose unsynced data
+// (fault_syscalls.h). Each function takes the arguments of the call of its name. It returns -1 and sets errno on
+// failure. Thread-safe.
 
 #include <sys/quota.h>
 #include <sys/stat.h>
@@ -37,8 +38,8 @@ class Syscalls {
   virtual int get_quota(const char* path, int type, uint32_t id, struct dqblk* out);  // quotactl_fd, Q_GETQUOTA
   virtual uid_t geteuid();
 
-  virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // 0 where the kernel does not tell
-  // Estimates cached_bytes from some places of the range: whether each can be read without waiting.
+  virtual int64_t cached_bytes(int fd, off_t offset, off_t size);  // 0 if the kernel does not tell
+  // Estimates cached_bytes from 16 positions of the range, by whether each can be read without waiting.
   static int64_t sampled_cached_bytes(int fd, off_t offset, off_t size);
   virtual int fadvise(int fd, off_t offset, off_t size, int advice);
   virtual int sync_file_range(int fd, off_t offset, off_t size, unsigned flags);
@@ -54,9 +55,9 @@ class Syscalls {
   virtual int syncfs(int fd);
   virtual int64_t dirty_bytes();  // bytes of all files of the machine not yet on disk; INT64_MAX when unknown
 
-  // io_uring_setup(2) of a ring that reads and writes and loses no completion.
+  // Calls io_uring_setup(2) for a ring that reads and writes and loses no completion.
   virtual int setup_ring(unsigned entries, struct io_uring* out);
-  // called before a transfer: the bytes to ask for, `size`; or -errno, its result
+  // Called before a transfer of `size` bytes. Returns the bytes to request, or -errno as the result of the transfer.
   virtual int64_t ring_transfer(size_t size);
 
   virtual int rename(const char* from, const char* to);
@@ -67,7 +68,7 @@ class Syscalls {
   virtual int mkdir(const char* path, mode_t mode);
 };
 
-// The system's own.
+// Returns the real system calls.
 Syscalls& real_syscalls();
 
 }  // namespace millrace

@@ -128,6 +128,17 @@ class S3Storage final : public Storage {
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) override {
     return bucket_->checksum(object);
   }
+  [[nodiscard]] Result<std::optional<PosixAttributes>> folder_attributes(std::string_view key) override {
+    if (key.empty()) return std::nullopt;
+    const auto marker = bucket_->head(std::string(key) + "/");
+    if (!marker && marker.error().code() == ErrorCode::kNotFound) return std::nullopt;
+    return marker.map([](const ObjectInfo& info) { return info.posix; });
+  }
+  [[nodiscard]] Status set_folder_attributes(std::string_view key, const PosixAttributes& attributes) override {
+    if (key.empty()) return {};
+    return write_object(*this, std::string(key) + "/", "", {.brief = true, .posix = attributes})
+        .map([](const ObjectInfo&) {});
+  }
   [[nodiscard]] Result<ListPage> list(std::string_view prefix, const ListOptions& options) override;
   [[nodiscard]] Status remove(std::span<const std::string> keys) override;
   [[nodiscard]] Result<std::vector<ObjectInfo>> list_uploads(std::string_view prefix) override;

@@ -177,6 +177,12 @@ class FaultStorage final : public Storage {
   [[nodiscard]] Status remove_empty_folder(std::string_view key) override { return inner_->remove_empty_folder(key); }
   [[nodiscard]] Status make_folder(std::string_view key) override { return inner_->make_folder(key); }
   [[nodiscard]] Status remove_folder(std::string_view key) override { return inner_->remove_folder(key); }
+  [[nodiscard]] Result<std::optional<PosixAttributes>> folder_attributes(std::string_view key) override {
+    return inner_->folder_attributes(key);
+  }
+  [[nodiscard]] Status set_folder_attributes(std::string_view key, const PosixAttributes& attributes) override {
+    return inner_->set_folder_attributes(key, attributes);
+  }
   [[nodiscard]] Status remove(std::span<const std::string> keys) override {
     return each(FaultCall::kRemove, keys, [&](std::span<const std::string> good) { return inner_->remove(good); });
   }

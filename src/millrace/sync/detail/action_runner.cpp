@@ -84,11 +84,12 @@ void ActionRunner::settle(PendingAction& pending, PathSpool& deletes) const {
 }
 
 void ActionRunner::settle_folder(PendingAction& pending) const {
+  pending.result = SyncEvent::Kind::kSkipped;
+  if (!folders_) return;  // FolderAttributes makes an object for it
   std::string key = prefix_of(target_) + pending.action.path;
   key.pop_back();
   const auto there = target_.storage->stat(key);
   pending.is_new_folder = !there && there.error().code() == ErrorCode::kNotFound;
-  pending.result = SyncEvent::Kind::kSkipped;
   if (options_.dry_run) return;
   if (Status made = target_.storage->make_folder(key); !made) pending.fail_with(std::move(made).error(), progress_);
 }

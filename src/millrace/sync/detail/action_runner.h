@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Does what a plan says of one path: settles it at once, compares, or copies. Thread-safe between actions.
+// Performs one action of a plan: settles it at once, compares, or copies. Thread-safe between actions.
 
 #include <functional>
 #include <memory>
@@ -15,19 +15,20 @@ namespace millrace::sync {
 
 class ActionRunner {
  public:
-  // Called once for each that was started, on a thread of the engine, which does not touch it afterwards.
+  // Called once for each started action, on a thread of the engine. That thread does not use the action afterwards.
   using Ended = std::function<void(PendingAction&)>;
-  // `source`, `target`, `options` and `engine` outlive this. `batched`: the caller makes small files durable.
+  // `batched`: the caller makes small files durable. REQUIRES: `source`, `target`, `options` and `engine` outlive this
+  // object.
   ActionRunner(const Location& source, const Location& target, const SyncOptions& options, TransferEngine& engine,
                bool batched, std::stop_token stop, Progress* progress, Ended ended);
 
-  // Whether the action needs start(): it reads or writes. Else settle() does it.
+  // Whether the action reads or writes and so needs start(). Otherwise settle() performs it.
   bool takes_time(const Action& action) const;
-  // Deletions are kept in `deletes` for the end. REQUIRES: !takes_time().
+  // Performs the action at once. Deletions are collected in `deletes` for the end of the run. REQUIRES: !takes_time().
   void settle(PendingAction& pending, PathSpool& deletes) const;
   void start(const std::shared_ptr<PendingAction>& pending);
 
-  // From now on a folder in the place of a file is an error: what was to be deleted in it is.
+  // From now on, a folder in the place of a file is an error, because the deletions are done.
   void expect_no_folders() { expects_folders_ = false; }
 
  private:
@@ -51,7 +52,7 @@ class ActionRunner {
   const std::stop_token stop_;
   Progress* const progress_;
   const Ended ended_;
-  bool expects_folders_ = true;  // changes while no action is under way
+  bool expects_folders_ = true;  // changes only while no action is under way
 };
 
 }  // namespace millrace::sync

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The actions of a sync that have begun and are not reported yet. They end in any order and are reported in theirs,
-// because the record and the output are in the order of the paths, and not before they are as durable as they are to
-// be. Belongs to the thread of the sync, but for end().
+// The actions of a sync that have begun and are not reported yet. They end in any order. They are reported in the
+// order of their paths, as the record and the output require, and only once they are as durable as requested. Belongs
+// to the thread of the sync, except for end().
 
 #include <cstdint>
 #include <deque>
@@ -19,18 +19,18 @@ namespace millrace::sync {
 class ActionWindow {
  public:
   using ReportActions = std::function<void(PendingActions)>;
-  // At most `most_at_work` have been started and not ended. `batched`: as `together` of DurableBatches. `target`
-  // outlives this.
+  // At most `most_at_work` actions are started and not ended. `batched`: passed to DurableBatches as `together`.
+  // REQUIRES: `target` outlives this object.
   ActionWindow(const Location& target, bool batched, int64_t most_at_work, Progress* progress, ReportActions report);
 
-  // The next one in order. `starts`: it is done once end() was called for it, else it is done now.
+  // Adds the next action in order. `starts`: the action ends at end(); false: it has already ended.
   void add(std::shared_ptr<PendingAction> pending, bool starts);
-  // On any thread.
+  // Marks an action as ended. May be called on any thread.
   void end(PendingAction& pending);
 
-  // Reports what ended, and returns when another action may begin.
+  // Reports ended actions. Returns when another action may begin.
   void make_room();
-  // Waits for all of them, and reports them.
+  // Waits for all actions and reports them.
   void drain();
 
  private:
@@ -42,10 +42,10 @@ class ActionWindow {
   const ReportActions report_;
   Mutex mutex_;
   CondVar changed_;
-  std::deque<std::shared_ptr<PendingAction>> open_ GUARDED_BY(mutex_);  // and `is_done` of each
+  std::deque<std::shared_ptr<PendingAction>> open_ GUARDED_BY(mutex_);  // mutex_ also guards their `is_done`
   int64_t at_work_ GUARDED_BY(mutex_) = 0;
-  int64_t awaited_ GUARDED_BY(mutex_) = -1;  // wake the sync's thread when so few are at work
-  DurableBatches batches_;                   // the last member: its thread ends before what it uses
+  int64_t awaited_ GUARDED_BY(mutex_) = -1;  // wakes the sync's thread at this number of actions at work
+  DurableBatches batches_;                   // last member, because its thread uses the others
 };
 
 }  // namespace millrace::sync

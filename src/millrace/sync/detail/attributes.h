@@ -9,11 +9,12 @@
 
 namespace millrace::sync {
 
-// Whether a copy of a file with `wanted` would leave `found` at the target as it is. True where nothing is wanted.
-// Owners are compared only where this process may set them: elsewhere each run would try it again.
+// Whether a file at the target with the attributes `found` already has the attributes `wanted`. True if nothing is
+// wanted. Compares owners only if this process may set them, because otherwise each run would try again.
 bool same_attributes(const Storage& target, const std::optional<PosixAttributes>& wanted,
                      const std::optional<PosixAttributes>& found);
-// Those that a copy of this file gets, which has the content of a released file of a link, and so its permissions.
+// Returns the attributes for a copy of `file`. If `file` is a released file of a link, the copy has the content, and
+// so the permissions that belong to the content.
 std::optional<PosixAttributes> attributes_of_content(const Storage& storage, const ObjectInfo& file);
 
 }  // namespace millrace::sync

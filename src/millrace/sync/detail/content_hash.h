@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The hashes of content: of what comes in order, the whole, its blocks, and the checksum that a storage keeps of it, in
-// one pass over the memory. Belongs to one thread.
+// Computes several hashes of content in one pass over the memory: of the whole, of its blocks, and the checksum that a
+// storage keeps. The bytes come in order. Belongs to one thread.
 
 #include <cstdint>
 #include <optional>
@@ -23,11 +23,11 @@ class ContentHash {
   // Ends the last block, which may be short. No bytes may follow.
   void finish();
 
-  // The hash of everything so far. REQUIRES: whole.
+  // The hash of all bytes so far. REQUIRES: `whole` was set.
   Hash128 digest() const { return whole_->digest(); }
   // The checksum of the requested kind, after finish().
   const std::optional<ContentChecksum>& checksum() const { return told_; }
-  // The blocks that have ended.
+  // The hashes of the blocks that have ended.
   const std::vector<Hash128>& blocks() const { return blocks_; }
 
  private:

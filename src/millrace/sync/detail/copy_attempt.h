@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One attempt to copy an object by a plan: takes over what an earlier process left, moves the parts, and commits.
-// Threads of the scheduler (copy_scheduler.h) run its steps, one step at a time.
+// Attempts once to copy an object by a plan: takes over the leftover of an earlier process, moves the parts, and
+// commits. Threads of the scheduler (copy_scheduler.h) run the steps of the attempt, one step at a time.
 
 #include <atomic>
 #include <functional>
@@ -27,7 +27,7 @@ namespace millrace::sync {
 struct CopyTools {
   BufferPool& buffers;
   CopyScheduler& scheduler;
-  std::atomic<int>& sending;  // parts that are sent from files now
+  std::atomic<int>& sending;  // number of parts being sent from files
 };
 
 class CopyAttempt {
@@ -38,8 +38,8 @@ class CopyAttempt {
   // job.progress is not null.
   CopyAttempt(const CopyTools& tools, const CopyJob& job, CopyPlan plan, CompletionQueue& ended);
 
-  // Runs until it must wait. `completions`: those since the last step. Returns kCall to wait for more. Blocks on disks
-  // and on single requests: opens, the search for a leftover, the commit.
+  // Runs until it must wait. `completions`: the completions since the last step. Returns kCall to wait for more.
+  // Blocks on disks and on single requests: opens, the search for a leftover, the commit.
   Next go_on(std::span<Completion> completions);
   // REQUIRES: go_on() returned kEnd. Call once.
   [[nodiscard]] Result<TransferReport> take_report() { return std::move(report_); }
@@ -101,32 +101,32 @@ class CopyAttempt {
   const int64_t size_;
   Result<TransferReport> report_;
   Phase phase_ = Phase::kPrepare;
-  std::optional<LinkedStop> stop_;               // where there are several operations to be stopped
+  std::optional<LinkedStop> stop_;               // set if several operations may have to be stopped
   Status status_;                                // the first error
-  int in_flight_ = 0, writes_ = 0, copies_ = 0;  // operations; writes_ and copies_ are some of those in flight
+  int in_flight_ = 0, writes_ = 0, copies_ = 0;  // operations; in_flight_ includes writes_ and copies_
   bool needs_memory_ = false;
 
   std::unique_ptr<Writer> writer_;        // never in a dry run
-  std::optional<ResumedWrite> leftover_;  // until it is taken over
-  bool is_open_ = false;                  // something is written, or in a dry run would be
+  std::optional<ResumedWrite> leftover_;  // set until it is taken over
+  bool is_open_ = false;                  // bytes are written, or would be in a dry run
   int64_t part_bytes_ = 0;
   int64_t parts_ = 0;
   bool is_whole_blocks_ = false;  // every part is a whole number of blocks
-  bool in_sequence_ = false;      // the writer takes one range after the other
+  bool in_sequence_ = false;      // the writer takes ranges only in order
   bool is_resumable_ = false;
-  bool took_over_ = false;                    // an upload that another process began
+  bool took_over_ = false;                    // took over an upload that another process began
   bool failed_on_old_ = false;                // copying from the old target failed
-  bool is_upload_gone_ = false;               // another process completed or ended it
-  std::map<int64_t, std::string> sent_md5s_;  // MD5s of the parts of the upload that was taken over, by offset
+  bool is_upload_gone_ = false;               // another process completed or ended the upload
+  std::map<int64_t, std::string> sent_md5s_;  // MD5s of the parts of an upload taken over, by offset
 
   ContentCheck check_;
   int64_t next_ = 0;                         // the part to begin
-  int64_t decided_ = 0;                      // parts that were decided upon
+  int64_t decided_ = 0;                      // number of decided parts
   std::map<int64_t, Part> open_parts_;       // begun and not finished
-  int64_t deferred_ = 0, deferred_end_ = 0;  // parts that equal the old target's, copied once another part is written
+  int64_t deferred_ = 0, deferred_end_ = 0;  // parts equal to the old target, copied once another part is written
   FinishedParts finished_;
   bool takes_notes_ = false;
-  int64_t noted_ = 0;  // parts that the last note covers
+  int64_t noted_ = 0;  // number of parts that the last note covers
 };
 
 }  // namespace millrace::sync

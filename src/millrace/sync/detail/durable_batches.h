@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Holds the ended actions of a sync, in its order, until they are as durable as asked and may be reported. Small files
+// Holds the ended actions of a sync in order, until they are as durable as requested and may be reported. Small files
 // are made durable together, because a journal commits them at once. Another thread does so while the next files are
-// copied.
-// Belongs to one thread, which `wake` tells to look for what is durable.
+// copied. Belongs to one thread. `wake` tells that thread to call take().
 
 #include <chrono>
 #include <functional>
@@ -17,23 +16,24 @@ namespace millrace::sync {
 
 class DurableBatches {
  public:
-  // Without `together` all that is added is durable already. `target` outlives this. `wake` is called on the other
-  // thread.
+  // Without `together`, all added actions are already durable. `wake` is called on the other thread. REQUIRES:
+  // `target` outlives this object.
   DurableBatches(const Location& target, bool together, Progress* progress, std::function<void()> wake);
 
   void add(std::shared_ptr<PendingAction> pending);
-  // Whether what was added waits no longer for more: close() is to be called.
+  // Whether the added actions are to be closed now with close(): they are many or large enough, or have waited long
+  // enough.
   bool is_full() const;
-  // When time alone will make it full. REQUIRES: something was added.
+  // Returns when is_full() becomes true at the latest. REQUIRES: an action was added.
   Clock::time_point full_at() const;
   bool is_empty() const { return added_.empty(); }
 
-  // Begins to make durable what was added, once the batch before it is. Returns what may be reported: that one, and
-  // what was added, where all of it is durable already.
+  // Waits for the batch under way, then begins to make the added actions durable as the next batch. Returns the
+  // actions that may be reported: the finished batch, and the added actions if all of them are already durable.
   PendingActions close();
-  // The batch that is under way, where it is durable by now; else none.
+  // Returns the batch under way if it is durable by now; else none.
   PendingActions take();
-  // The same, and waits for it.
+  // Waits for the batch under way and returns it.
   PendingActions wait();
 
  private:
@@ -44,15 +44,15 @@ class DurableBatches {
   Progress* const progress_;
   const std::function<void()> wake_;
   PendingActions added_;
-  int64_t added_bytes_ = 0;  // bytes of those that are not durable
+  int64_t added_bytes_ = 0;  // bytes of the added actions that are not durable
   Clock::time_point closed_ = Clock::now();
-  PendingActions under_way_;  // the other thread's until is_durable_
+  PendingActions under_way_;  // belongs to the other thread until is_durable_
 
   Mutex mutex_;
   CondVar changed_;
   bool is_durable_ GUARDED_BY(mutex_) = false;
 
-  Executor syncer_{1, "mr-durable"};  // the last member: its thread ends before what it uses
+  Executor syncer_{1, "mr-durable"};  // last member, because its thread uses all others
 };
 
 }  // namespace millrace::sync

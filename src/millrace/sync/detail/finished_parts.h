@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Which parts of a copy are written. Parts end in any order; a note for the next process (resume_note.h) can only speak
-// of those from the first on without a gap, and gives the hash of their content. Not thread-safe.
+// Tracks which parts of a copy are written. Parts end in any order. A note for the next process (resume_note.h) covers
+// only the first parts without a gap, and contains the hash of their content. Not thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -14,13 +14,13 @@ namespace millrace::sync {
 
 class FinishedParts {
  public:
-  // An earlier process wrote the first `parts` parts, whose content has `digest`.
+  // Starts after the first `parts` parts, which an earlier process wrote. `digest` is the hash of their content.
   void start_at(int64_t parts, const Hash128& digest) {
     before_ = parts;
     digest_ = digest;
   }
-  // The hash of the content from the first part to the end of the next one. REQUIRES: called for each part in order,
-  // before it is finished, or for none.
+  // Adds the hash of the content from the first part to the end of the next part. REQUIRES: called for each part in
+  // order, before that part is finished, or for no part.
   void add_digest(const Hash128& digest) { digests_.push_back(digest); }
   void add(int64_t part) {
     later_.insert(part);
@@ -35,7 +35,7 @@ class FinishedParts {
 
   // All parts before this one are finished.
   int64_t before() const { return before_; }
-  const Hash128& digest() const { return digest_; }  // digest of their content
+  const Hash128& digest() const { return digest_; }  // hash of the content of these parts
   bool is_empty() const { return before_ == 0 && later_.empty(); }
 
  private:

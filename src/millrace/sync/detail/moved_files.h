@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The files of a move that are at the target, and their removal from the source. A file that is another version than
-// the one that was copied stays. Memory does not grow with the number of files. Not thread-safe.
+// Removes the moved files from the source once they are at the target. A file that has another version than the copied
+// one stays. Memory does not grow with the number of files. Not thread-safe.
 
 #include <cstdint>
 #include <optional>
@@ -17,9 +17,9 @@ namespace millrace::sync {
 
 class MovedFiles {
  public:
-  // `source` as it was listed. REQUIRES: paths in byte order.
+  // Adds a copied file. `source`: the file as it was listed. REQUIRES: paths in byte order.
   void add(const std::string& path, const ObjectInfo& source);
-  // An empty folder; `path` ends in '/'.
+  // Adds an empty folder; `path` ends in '/'.
   void add_folder(const std::string& path) { folders_.push_back(path); }
 
   struct Report {
@@ -27,13 +27,14 @@ class MovedFiles {
     int64_t failed = 0;  // still there
     std::optional<Error> first_failure;
   };
-  // Lists `source` again and removes what was added, once. Folders of a file system that became empty by that go too,
-  // and `source` itself; others that are empty stay. Errors: those of the listing, of the temporary file, cancelled.
+  // Lists `source` again and removes the added files. Call it once. Also removes folders of a file system that this
+  // emptied, including `source` itself. Other empty folders stay. Errors: those of the listing, of the temporary file,
+  // cancelled.
   [[nodiscard]] Result<Report> remove(const Location& source, const Filter& filter, const std::stop_token& stop);
 
  private:
   PathSpool paths_;
-  std::vector<std::string> folders_;  // memory for each folder, not for each file
+  std::vector<std::string> folders_;  // kept in memory, unlike the files
   Status spooled_;                    // the first failure of add()
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One requested copy as a job of the scheduler: it plans, makes one attempt or several, and answers the request. It is
-// the queue in which the operations of its attempts end, and takes its next step when one has. Owns itself until then.
+// Performs one requested copy as a job of the scheduler: plans, makes one attempt or several, and answers the request.
+// The operations of its attempts push their completions to this object, and each completion starts the next step. The
+// object owns itself until the request is answered.
 
 #include <memory>
 #include <optional>
@@ -14,7 +15,8 @@ namespace millrace::sync {
 
 class ObjectCopy final : public CompletionQueue {
  public:
-  // Returns at once. REQUIRES: what `tools` refers to lives until the request is answered and the scheduler is gone.
+  // Starts the copy and returns at once. REQUIRES: the objects in `tools` live until the request is answered and the
+  // scheduler is destroyed.
   static void start(const CopyTools& tools, CopyRequest request);
 
   ObjectCopy(const CopyTools& tools, CopyRequest request);
@@ -38,12 +40,12 @@ class ObjectCopy final : public CompletionQueue {
   CopyJob job_;
   std::unique_ptr<CopyAttempt> attempt_;
   std::optional<Result<TransferReport>> report_;
-  int64_t moved_bytes_ = 0, resumed_bytes_ = 0;  // by all attempts
+  int64_t moved_bytes_ = 0, resumed_bytes_ = 0;  // sums over all attempts
   std::unique_ptr<ObjectCopy> self_;
 
   Mutex mutex_;
   std::vector<Completion> completions_ GUARDED_BY(mutex_);
-  bool is_resting_ GUARDED_BY(mutex_) = false;  // no step is running, nor to be run, until a completion comes
+  bool is_resting_ GUARDED_BY(mutex_) = false;  // no step runs or is queued until a completion comes
 };
 
 }  // namespace millrace::sync

@@ -12,20 +12,20 @@
 namespace millrace::sync {
 
 enum class PartAction {
-  kWrite,       // from memory or a file
+  kWrite,       // write it from memory or a file
   kFromSource,  // the target's storage copies it from the source
   kFromOld,     // the target's storage copies it from the old target
-  kKeep,        // an earlier process has written it
+  kKeep,        // keep it: an earlier process has written it
 };
 
 struct Part {
   int64_t offset = 0;  // in bytes, from the start of the object
   int64_t size = 0;
-  Buffer buffer;                    // the content; empty where it does not pass through memory
-  std::unique_ptr<FileRange> file;  // the content, where it is sent from a file instead
-  uint32_t file_crc32c = 0;         // CRC-32C of `file`, where the target's storage uses it
+  Buffer buffer;                    // the content; empty if it does not pass through memory
+  std::unique_ptr<FileRange> file;  // the content, if it is sent from a file instead
+  uint32_t file_crc32c = 0;         // CRC-32C of `file`, if the target's storage uses it
   PartAction action = PartAction::kWrite;
-  bool is_ready = false;  // the content is here or not needed: the part can be decided upon
+  bool is_ready = false;  // the content is in memory or not needed, so the part can be decided
 };
 
 }  // namespace millrace::sync

@@ -13,7 +13,7 @@
 
 namespace millrace::sync {
 
-// Paths that wait for the end of a run, with what lies there, in a file without a name. Not thread-safe.
+// Stores paths until the end of a run in an unnamed file, each with size and version. Not thread-safe.
 class PathSpool {
  public:
   struct Item {
@@ -35,7 +35,8 @@ class PathSpool {
     return {};
   }
   int64_t count() const { return count_; }
-  // Up to `limit` of what was added, from the first on; empty after the last. No more may be added.
+  // Returns the next items, at most `limit`, in the order in which they were added; empty after the last item. After
+  // the first call, no more items may be added.
   [[nodiscard]] Result<std::vector<Item>> take(size_t limit) {
     if (taken_ == 0 && file_) std::rewind(file_.get());
     std::vector<Item> taken;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One action of a sync from the moment it begins until all before it have ended and it is reported. A value.
+// One action of a sync. It lives from its beginning until all earlier actions have ended and it is reported. A value.
 
 #include <memory>
 #include <optional>
@@ -22,9 +22,9 @@ struct PendingAction {
   std::optional<RecordEntry> entry;  // entry to write to the record
   std::optional<Error> error;
   bool is_durable = true;      // a power cut does not undo it
-  bool is_blocked = false;     // a folder is in its place, whose files are to be deleted first
-  bool is_new_folder = false;  // an empty one that was not at the target
-  bool is_done = false;        // the last to be set
+  bool is_blocked = false;     // a folder is in its place; the files of the folder are deleted first
+  bool is_new_folder = false;  // an empty folder that was not at the target
+  bool is_done = false;        // set last
 
   void fail_with(Error what, Progress* progress) {
     if (progress != nullptr && what.code() != ErrorCode::kCancelled) progress->add_failed();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The record of a sync over its run: what the last one, or a killed one, has left is read, a new one is written beside
-// it, in part now and then, and takes its place at the end. No failure here ends a sync: it is a warning, and
-// the next sync compares more. Belongs to one thread.
+// Reads and writes the record of a sync during its run. Reads the record that the last sync left, even if it was
+// killed. Writes a new record next to it, saves it in part from time to time, and replaces the old record at the end.
+// A failure here does not end the sync. It is a warning, and the next sync compares more. Belongs to one thread.
 
 #include <chrono>
 #include <memory>
@@ -21,22 +21,23 @@ class RecordKeeper {
     bool writes;
     std::chrono::milliseconds save_every;
   };
-  // The record is at `key` of `storage`, which outlives this; parts of it are at `key` + ".part".
+  // The record is at `key` of `storage`, a partial record at `key` + ".part". REQUIRES: `storage` outlives this
+  // object.
   RecordKeeper(Storage& storage, std::string key, const Options& options);
 
   // Opens the last record; nullptr: no usable record.
   std::unique_ptr<RecordReader> open_last();
 
-  // For the new record. REQUIRES: paths in byte order.
+  // Adds an entry to the new record. REQUIRES: paths in byte order.
   void keep(const RecordEntry& entry);
-  // The new record will say something else than the last one.
+  // Notes that the new record differs from the last one.
   void note_change() { has_changed_ = true; }
   bool has_changed() const { return has_changed_; }
 
-  // Saves the entries kept so far, when it is time: seldom enough to cost little.
+  // Saves the entries so far, if `save_every` has passed since the last time.
   void save_so_far();
   bool is_to_be_saved() const { return writes() && has_changed_; }
-  // All of it. REQUIRES: is_to_be_saved() before the last keep(); the last record is not read any more.
+  // Saves the whole record. REQUIRES: is_to_be_saved() before the last keep(); the last record is not read any more.
   void save();
 
  private:

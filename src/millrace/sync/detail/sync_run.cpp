@@ -17,8 +17,9 @@
 //   copy     plan ──► ActionWindow ──► engine ──► ActionWindow ──► report, record
 //   delete   what only the target has, after both listings and every copy have ended
 //   copy     files in whose place something had to be deleted first
-//   remove   from the source, for a move
 //   record   written whole
+//   folders  owner, mode and times of folders, which a file written into them would change
+//   remove   from the source, for a move
 //
 // Two hand-overs between threads for each file of a tree: to the engine, and back to be reported.
 
@@ -86,8 +87,9 @@ Result<SyncReport> SyncRun::run() {
   }
   if (report_.end && options_.delete_extra) report_.end = delete_extra();
   if (report_.end) report_.end = copy_postponed();
-  if (report_.end && options_.remove_source && !options_.dry_run) report_.end = remove_source();
   save_record();
+  if (report_.end && options_.transfer.posix) carry_folder_attributes();
+  if (report_.end && options_.remove_source && !options_.dry_run) report_.end = remove_source();
   // Files that are there and not recorded were copied by a run that was killed, and it may have left more.
   const bool may_find = (report_.copied_files > 0 || record_.has_changed()) && options_.range == nullptr;
   if (report_.end && may_find && !options_.dry_run) abort_abandoned();
@@ -214,6 +216,7 @@ Status SyncRun::copy_each(const NextAction& next) {
 }
 
 void SyncRun::begin(Action action) {
+  if (options_.transfer.posix && !after_deletes_) folders_.see(action);
   if (action.after_deletes && !after_deletes_) return postponed_.push_back(std::move(action));
   const auto pending = std::make_shared<PendingAction>();
   pending->action = std::move(action);
@@ -240,6 +243,7 @@ void SyncRun::finish(PendingAction& pending) {
   if (entry && !gone && !after_deletes_) record_.keep(*entry);  // in order: the next run finds the others equal
   if (gone ? action.recorded.has_value() : pending.entry && pending.entry != action.recorded) record_.note_change();
   if (action.kind == Kind::kKeep || (action.kind == Kind::kDelete && !pending.error)) return;
+  if (options_.transfer.posix && is_folder_marker(action.source.key.empty() ? action.target : action.source)) return;
   if (pending.error && pending.error->code() == ErrorCode::kCancelled) return;
   if (action.kind == Kind::kFolder && !pending.error) {
     if (pending.is_new_folder) ++report_.made_folders;
@@ -331,6 +335,15 @@ void SyncRun::deleted(const std::string& path, int64_t size, const Status& statu
   if (progress_ != nullptr) progress_->add_failed();
   note_failure(status.error());
   if (options_.on_event) options_.on_event({SyncEvent::Kind::kFailed, path, status.error().to_string(), size, 0});
+}
+
+void SyncRun::carry_folder_attributes() {
+  phase("folders");
+  FolderAttributes::Report carried = folders_.carry(source_, target_, options_.dry_run, stop_);
+  report_.set_folders = carried.set;
+  report_.failed += carried.failed;
+  if (carried.first_failure) note_failure(*std::move(carried.first_failure));
+  if (stop_.stop_requested()) report_.end = fail(ErrorCode::kCancelled, "stopped");
 }
 
 Status SyncRun::remove_source() {

@@ -14,6 +14,7 @@
 #include "millrace/base/thread/stop_later.h"
 #include "millrace/sync/detail/action_runner.h"
 #include "millrace/sync/detail/action_window.h"
+#include "millrace/sync/detail/folder_attributes.h"
 #include "millrace/sync/detail/moved_files.h"
 #include "millrace/sync/detail/path_spool.h"
 #include "millrace/sync/detail/record_keeper.h"
@@ -56,6 +57,7 @@ class SyncRun {
   [[nodiscard]] Status delete_extra();
   [[nodiscard]] Status remove_source();
   void deleted(const std::string& path, int64_t size, const Status& status);
+  void carry_folder_attributes();
   void save_record();
   void abort_abandoned();
 
@@ -75,6 +77,7 @@ class SyncRun {
   bool after_deletes_ = false;
   bool range_stopped_ = false;  // what ended was not done
   MovedFiles moved_;
+  FolderAttributes folders_;
   SyncReport report_;
   ActionWindow window_;
   std::optional<ActionRunner> runner_;

@@ -23,7 +23,8 @@ const char* proof_of_equality(const Storage& from, const ObjectInfo& source, con
 SyncStreams::SyncStreams(const Location& from, const Location& to, const SyncOptions& options,
                          std::unique_ptr<RecordReader> reader, const std::stop_token& stop)
     : source(from, {.follow_links = options.follow_links,
-                    .empty_folders = from.storage->capabilities().folders && to.storage->capabilities().folders,
+                    .empty_folders = from.storage->capabilities().folders &&
+                                     (to.storage->capabilities().folders || options.transfer.posix),
                     .filter = &options.filter,
                     .stop = stop,
                     .range = options.range}),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Both sides of a sync, listed and merged with what its record says. For one thread.
+// Lists both sides of a sync and merges them with its record. For one thread.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +17,7 @@ struct SyncStreams {
   std::unique_ptr<RecordReader> record;
   Plan plan;
 
-  // `options` outlives this. `reader`: of the record of the last sync; null where there is none.
+  // `reader` reads the record of the last sync; null: there is none. REQUIRES: `options` outlives this object.
   SyncStreams(const Location& from, const Location& to, const SyncOptions& options,
               std::unique_ptr<RecordReader> reader, const std::stop_token& stop);
 };
@@ -27,7 +27,7 @@ struct SyncTotals {
   int64_t files = 0;    // files to copy or compare
   int64_t bytes = 0;    // size of these files
   int64_t grows = 0;    // growth of the target's used space
-  int64_t largest = 0;  // a file that is replaced stays until its successor is whole
+  int64_t largest = 0;  // size of the largest file; a replaced file stays until its successor is whole
 
   void add(const Action& action);
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The fast form of a byte-level BPE, for ids alone: takes the bytes of a word as they are, where CharBpe takes the
+// The fast form of a byte-level BPE, for ids only. It takes the bytes of a word directly, where CharBpe takes the
 // characters that spell them. Immutable and thread-safe; a MergeScratch belongs to one thread.
 
 #include <array>
@@ -21,22 +21,22 @@ namespace millrace::tokenizer {
 
 class ByteBpe {
  public:
-  // nullopt when bytes do not suffice for `model`: affixes, or another token for a byte that has none.
-  // `model` must outlive the result.
+  // Returns nullopt if bytes are not enough for `model`: it has affixes, or replaces a byte that has no token by
+  // another token. `model` must outlive the result.
   [[nodiscard]] static std::optional<ByteBpe> build(const CharBpe& model);
 
-  // Appends the ids of `word`, any bytes, whose key is `key`. A byte that is no token by itself vanishes, as in
-  // `tokenizers`.
+  // Appends the ids of `word`, which may hold any bytes and has the key `key`. Drops a byte that has no token of its
+  // own, as `tokenizers` does.
   void encode_word(std::string_view word, const WordKey& key, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 
-  // The same for many words, which keep memory busy together: 10-15 % faster than one after another.
+  // Does the same for many words. Their memory accesses overlap, which is 10-15 % faster than one word after another.
   void encode_words(std::span<WordRequest> requests, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 
   static constexpr size_t kShortWord = MergeLane::kMaxSymbols;
 
  private:
-  // Short words that are one token: all that no merge can take apart, or all tokens when merges are ignored. Most words
-  // that are met for the first time are among them.
+  // Short words that are one token: tokens that no merge can take apart, or all tokens when merges are ignored. Most
+  // words seen for the first time are among them.
   class WholeWords {
    public:
     void reserve(size_t words);
@@ -45,9 +45,9 @@ class ByteBpe {
     void prefetch(const WordKey& key) const { slots_.prefetch(key.hash()); }
 
    private:
-    // Small, since most look-ups fail: the words themselves are stored elsewhere.
+    // Small, because most look-ups fail. The words themselves are in words_.
     struct Slot {
-      uint32_t tag;    // bits of the hash that don't choose the slot
+      uint32_t tag;    // bits of the hash that do not choose the slot
       uint32_t place;  // 1 + index in words_; 0: empty
       bool is_empty() const { return place == 0; }
     };
@@ -60,7 +60,7 @@ class ByteBpe {
     ProbeTable<Slot> slots_;
   };
 
-  // The tokens that spell bytes, by those, of which each has one at least.
+  // The tokens that spell bytes, keyed by those bytes. Tokens without bytes are left out.
   struct TokenBytes {
     explicit TokenBytes(const Vocabulary& spelled);
     HugeArray<char> bytes;
@@ -78,17 +78,20 @@ class ByteBpe {
   void merge_long(std::string_view word, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
   bool merge_windows(std::string_view word, std::vector<uint32_t>& ids) const;
 
-  // Facts about two neighbouring bytes. The upper bit of a rank that is not sure is set.
+  // Facts about two adjacent bytes. A rank that is not certain has its top bit set.
   struct BytePair {
-    uint32_t rank = kNoRank, joined = kNoToken;  // of the merge of the two
-    uint32_t least_left = kNoRank & ~kUnsure;    // rank of the merges of what ends with the first and the second alone
-    uint32_t least_right = kNoRank & ~kUnsure;  // rank of the merges of the first alone and what begins with the second
+    uint32_t rank = kNoRank, joined = kNoToken;  // of the merge of the two bytes
+    // The lowest rank of a merge of a token that ends with the first byte and the second byte alone.
+    uint32_t least_left = kNoRank & ~kUnsure;
+    // The lowest rank of a merge of the first byte alone and a token that begins with the second byte.
+    uint32_t least_right = kNoRank & ~kUnsure;
   };
   static constexpr uint32_t kNoRank = UINT32_MAX, kUnsure = uint32_t{1} << 31;
 
   const MergeTable* merges_;
   WholeWords whole_words_;
-  // Longer tokens, by their bytes; none unless merges are ignored for them. Numbered by themselves: they are few.
+  // Longer tokens, by their bytes; empty unless merges are ignored for them. Numbered separately, because they are
+  // few.
   Vocabulary long_words_;
   std::vector<uint32_t> long_word_ids_;
   std::array<uint32_t, 256> byte_tokens_;

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Merging of words that are too long for a MergeLane, in windows of what one lane takes: linear, and near the processor
-// for any length, where a queue over the whole word is neither. Not thread-safe.
+// Merges words that are too long for a MergeLane, in windows that one lane can take. Takes linear time and stays in
+// the processor's cache for any length; a queue over the whole word does neither. Not thread-safe.
 //
-// Why it is exact: tokens t1 t2 .. tn are what merging makes of a word if each two neighbours ti ti+1 are what it makes
-// of the text of those two alone. For let the first merge across a border join parts of ti and of ti+1. Until then
-// nothing came over the borders of the two, so they were merged as they are alone: the pair of the lowest rank of the
-// whole word, the leftmost of equals, is that of the part that it lies in. Then alone, too, a merge would cross the
-// border. Neighbours that come out of one window pass that test, for the same reason; where two windows meet it is
-// made.
+// Why the result is exact: let the word be cut into tokens t1 t2 .. tn, so that for every two neighbours ti ti+1,
+// merging their text alone gives just these two. Then merging the whole word gives t1 .. tn. Proof: otherwise, take
+// the first merge of the whole word that crosses a border. It joins parts of some ti and ti+1. No earlier merge
+// crossed their outer borders, so the text of the two was merged as it is alone: the lowest-ranked pair of the whole
+// word, the leftmost of equals, is also that of the part that contains it. So merging the two alone would cross the
+// border too, which contradicts the assumption. Neighbours from one window pass this test for the same reason. Where
+// two windows meet, the code makes the test.
 
 #include <algorithm>
 #include <array>
@@ -21,30 +22,31 @@
 
 namespace millrace::tokenizer {
 
-// A token of a long word, and where it ends: how many symbols it and those before it were merged from.
+// A token of a long word. `end`: the number of symbols that it and the tokens before it were merged from.
 struct LongToken {
   uint32_t id = 0;
   size_t end = 0;
   bool operator==(const LongToken&) const = default;
 };
 
-// The tokens of a part of a word.
+// The tokens of one part of a word.
 struct MergeWindow {
   std::array<LongToken, MergeLane::kMaxSymbols> tokens;
   size_t count = 0;
   void add(LongToken token) { tokens[count++] = token; }
 };
 
-// Fills `tokens` with those of a word of `symbols` symbols. encode(begin, size, window) adds those of the part
-// [begin, begin + size) to a window. False: the windows do not meet, the word has to be merged as a whole.
+// Fills `tokens` with the tokens of a word of `symbols` symbols. encode(begin, size, window) adds the tokens of the
+// part [begin, begin + size) to a window. Returns false if the windows do not meet, so that the word has to be merged
+// as a whole.
 template <class Encode>
 bool merge_in_windows(size_t symbols, const Encode& encode, std::vector<LongToken>& tokens) {
-  // The last tokens of a window are not what they are in the whole word, most often.
+  // The last tokens of a window usually differ from those of the whole word.
   constexpr size_t kUnsure = 2;
   constexpr size_t kPatience = 8;
   tokens.clear();
   size_t failures = 0;
-  LongToken known;  // at `begin` it may follow the tokens so far
+  LongToken known;  // may follow the tokens so far, at `begin`
   const auto end_before = [&](size_t count) { return count == 0 ? size_t{0} : tokens[count - 1].end; };
   for (size_t begin = 0; begin < symbols;) {
     const size_t size = std::min(symbols - begin, MergeLane::kMaxSymbols);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Merging of many short words at once: each look-up in the merge list waits for memory, so eight words wait together. A
+// Merges many short words at once. Each look-up in the merge list waits for memory, so eight words wait together. A
 // lane holds one word. Not thread-safe.
 
 #include <algorithm>
@@ -18,29 +18,29 @@
 
 namespace millrace::tokenizer {
 
-// One short word while it is merged. The lowest rank is found by looking at all of them: fewer steps than a queue for
-// words of usual length. A symbol that was joined to the one before it stays where it is, without a merge.
+// One short word while it is merged. Finds the lowest rank by looking at all of them, which takes fewer steps than a
+// queue for words of usual length. A symbol that was joined to the one before it keeps its place, without a merge.
 class MergeLane {
  public:
   static constexpr size_t kMaxSymbols = 64;
-  // A rank and a place in a short word share 31 bits: signed numbers have a minimum in every vector unit.
+  // A rank and a place in a short word share 31 bits, because every vector unit has a minimum of signed numbers.
   static constexpr int kPlaceBits = 7;
   static constexpr size_t kMaxMerges = size_t{1} << (31 - kPlaceBits);
 
-  // A first symbol of a word and its merge with the next one.
+  // The first symbol of a pair, and the merge of that pair.
   struct First {
     uint32_t symbol, joined;
     uint32_t rank;  // only the bits of kNoRank count
   };
-  static constexpr uint32_t kNoRank = kMaxMerges - 1;  // has no merge
+  static constexpr uint32_t kNoRank = kMaxMerges - 1;  // the rank of a pair without a merge
 
-  // The one with that merge, as MergeTable has it.
+  // Returns the First for `merge`, a value of MergeTable.
   static First first(uint32_t symbol, uint64_t merge) {
     static_assert((MergeTable::kNone >> 32 & kNoRank) == kNoRank);
     return {symbol, static_cast<uint32_t>(merge), static_cast<uint32_t>(merge >> 32)};
   }
 
-  // A word is taken by begin, a put for each symbol, which may be put again, and end. REQUIRES: count <= kMaxSymbols.
+  // To set a word, call begin, put for each symbol (it may be repeated), and end. REQUIRES: count <= kMaxSymbols.
   void begin(size_t most_symbols) {
     asked_ = 0;
     joined_ = kNowhere;
@@ -58,11 +58,11 @@ class MergeLane {
   }
   void end(size_t count) {
     count_ = count;
-    order_[count] = order_[count - (count > 0)] = kNoMerge;  // the last one has no next one
+    order_[count] = order_[count - (count > 0)] = kNoMerge;  // the last symbol has no next one
     symbols_[count] = symbols_[kNowhere] = UINT32_MAX;
   }
 
-  // Asks memory for merges that put was not told: of i and i + 1 for each bit i of `places`.
+  // Prefetches merges that put was not given: for each bit i of `places`, the merge of symbols i and i + 1.
   void ask_for(const MergeTable& table, uint64_t places) {
     for (; places != 0; places &= places - 1) {
       const auto i = static_cast<size_t>(std::countr_zero(places));
@@ -71,7 +71,8 @@ class MergeLane {
     }
   }
 
-  // Joins the best pair and asks memory for the merges of the new symbol with its neighbours. False: there is none.
+  // Joins the best pair and prefetches the merges of the new symbol with its neighbours. Returns false if no pair is
+  // left.
   bool join(const MergeTable& table) {
     Vector lowest = lower(lower(orders(0), orders(4)), lower(orders(8), orders(12)));
     for (size_t i = kStride; i < count_; i += kStride)
@@ -90,7 +91,7 @@ class MergeLane {
     return true;
   }
 
-  // Looks up what ask_for or join asked for.
+  // Looks up the merges that ask_for or join prefetched.
   void find_merges(const MergeTable& table) {
     const size_t left = previous_[joined_], right = next_[joined_];
     set_merge(left, table.find(lines_[0], symbols_[left], symbols_[joined_]));
@@ -101,7 +102,7 @@ class MergeLane {
     }
   }
 
-  // Calls visit(symbol, end), `end` the place behind it of those that were put.
+  // Calls visit(symbol, end) for each symbol. `end`: the number of original symbols up to and including this one.
   template <class Visit>
   void for_each(const Visit& visit) const {
     for (size_t i = 0; i < count_; i = next_[i]) visit(symbols_[i], size_t{next_[i]});
@@ -110,7 +111,7 @@ class MergeLane {
     for_each([&](uint32_t symbol, size_t) { ids.push_back(symbol); });
   }
 
-  // Merges the one word that it has taken.
+  // Merges the word of this lane alone.
   void run(const MergeTable& table) {
     do find_merges(table);
     while (join(table));
@@ -120,16 +121,16 @@ class MergeLane {
   static int32_t order(uint32_t rank, size_t place) {
     return static_cast<int32_t>((rank & kNoRank) << kPlaceBits | place);
   }
-  static constexpr int32_t kNoMerge = static_cast<int32_t>(kNoRank << kPlaceBits);  // nor is any that is not less
+  static constexpr int32_t kNoMerge = static_cast<int32_t>(kNoRank << kPlaceBits);  // nor has any larger value
   static constexpr size_t kPlaceMask = (1 << kPlaceBits) - 1;
   static constexpr size_t kStride = 16;
-  // The place before the first symbol: with the one behind the last it holds a symbol without merges, so that no step
-  // has to ask whether it is at an end.
+  // The place before the first symbol. This place and the one after the last symbol hold a symbol without merges, so
+  // no step has to check for an end.
   static constexpr uint8_t kNowhere = kMaxSymbols;
   static constexpr size_t kPlaces = kMaxSymbols + 1;
   static_assert(kMaxSymbols <= kPlaceMask && kMaxSymbols % kStride == 0);
 
-  // Vectors of the compiler's own, which has a minimum for every processor.
+  // Vectors of the compiler itself, which have a minimum on every processor.
   typedef int32_t Vector __attribute__((vector_size(4 * sizeof(int32_t))));
   static Vector lower(Vector a, Vector b) { return a < b ? a : b; }
   Vector orders(size_t i) const {
@@ -138,7 +139,7 @@ class MergeLane {
     return four;
   }
 
-  // `merge` as MergeTable has it.
+  // Stores `merge`, a value of MergeTable, for the symbol at `i` and the next one.
   void set_merge(size_t i, uint64_t merge) {
     order_[i] = order(static_cast<uint32_t>(merge >> 32), i);
     results_[i] = static_cast<uint32_t>(merge);
@@ -153,13 +154,13 @@ class MergeLane {
   }();
 
   std::array<uint32_t, kPlaces> symbols_;
-  std::array<int32_t, kPlaces> order_;     // of the merge of a symbol with the next one: its rank, then its place
-  std::array<uint32_t, kPlaces> results_;  // what that merge gives
+  std::array<int32_t, kPlaces> order_;     // rank, then place, of the merge of a symbol with the next one
+  std::array<uint32_t, kPlaces> results_;  // result of that merge
   LanePositions previous_, next_;
   size_t count_ = 0;
   size_t joined_ = kNowhere;                      // the symbol that was joined last
-  std::array<const MergeTable::Slot*, 2> lines_;  // where its merges with its neighbours are, if there are any
-  uint64_t asked_ = 0;  // a bit for each symbol whose merge with the next one is to be looked up
+  std::array<const MergeTable::Slot*, 2> lines_;  // lines of its merges with its neighbours, if there are any
+  uint64_t asked_ = 0;  // a bit for each symbol whose merge with the next one must be looked up
 };
 
 template <class Start>
@@ -175,7 +176,7 @@ template <class Start>
     request.first = static_cast<uint32_t>(first);
     request.count = static_cast<uint32_t>(ids.size() - first);
   };
-  // Takes words until one needs a lane; false when there is none left.
+  // Takes words until one needs a lane; returns false if none is left.
   const auto take = [&](size_t lane) {
     for (; taken < requests.size();) {
       WordRequest& request = requests[taken++];
@@ -211,7 +212,7 @@ template <class Start>
 }
 
 #if defined(__x86_64__)
-// The same code with the minimum of numbers and the shifts that newer processors have: all of it is compiled here.
+// The same code with the vector minimum and the shifts of newer processors. Everything it calls is compiled here too.
 template <class Start>
 [[gnu::target(MILLRACE_TARGET_AVX2), gnu::flatten]] void merge_all_avx2(const MergeTable& table,
                                                                         std::span<WordRequest> requests,
@@ -221,8 +222,8 @@ template <class Start>
 }
 #endif
 
-// Appends the ids of all `requests` and says in each which they are. `start(request, lane)` either has the lane take
-// the word (true) or appends its ids itself (false).
+// Appends the ids of all `requests`, and stores in each request which ids are its own. `start(request, lane)` either
+// puts the word into the lane (true) or appends its ids itself (false).
 template <class Start>
 void merge_in_lanes(const MergeTable& table, std::span<WordRequest> requests, std::vector<uint32_t>& ids,
                     const Start& start) {

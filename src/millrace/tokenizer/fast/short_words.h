@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The look-up of many words at once, of which nine of ten have at most eight bytes: the steps that take most of the
-// time of text that repeats itself, eight words a vector where the processor has such. Thread-safe.
+// Looks up many words at once. Nine of ten words have at most eight bytes. These steps take most of the time for
+// repetitive text, so they handle eight words per vector on processors that can. Thread-safe.
 
 #include <array>
 #include <cstddef>
@@ -15,19 +15,19 @@
 
 namespace millrace::tokenizer {
 
-// Words of a text from left to right, none of them empty.
+// The words of a text from left to right; no word is empty.
 struct WordBatch {
   static constexpr size_t kMost = 256;
 
   const char* text;
-  const size_t *begins, *ends;  // of each in the text
+  const size_t *begins, *ends;  // bounds of each word in the text
   size_t size;                  // at most kMost
-  const char* readable_end;     // how far memory may be read
+  const char* readable_end;     // memory may be read up to here
 
   std::string_view operator[](size_t i) const { return {text + begins[i], ends[i] - begins[i]}; }
 };
 
-// Four to a cache line, so that those that are met often stay near the processor.
+// A slot of a short word. Four share a cache line, so that frequent words stay in the cache.
 struct ShortSlot {
   ShortKey key;
   PackedIds ids;
@@ -37,28 +37,28 @@ struct ShortSlot {
 static_assert(sizeof(ShortSlot) == 16);
 using ShortTable = WordTable<ShortSlot>;
 
-// The ids of a word that is in `line` or behind it, or none; of a key of zero none.
+// Returns the ids of a word in `line` or a later line, or none. A key of zero has none.
 PackedIds find_short(const ShortTable& table, const ShortSlot* line, ShortKey key);
 
-// A batch on its way.
+// A batch between look_ahead and find.
 struct ShortBatch {
   std::array<ShortKey, WordBatch::kMost> keys;           // zero for long words
-  std::array<const ShortSlot*, WordBatch::kMost> lines;  // for long words an empty one
-  std::array<uint32_t, WordBatch::kMost + 8> longs;      // which words are long
+  std::array<const ShortSlot*, WordBatch::kMost> lines;  // an empty line for long words
+  std::array<uint32_t, WordBatch::kMost + 8> longs;      // indices of the long words
   size_t long_count;
 };
 
 struct BatchSteps {
-  // Has memory bring the lines of all words while the next ones are computed.
+  // Prefetches the lines of all words while the next ones are computed.
   void (*look_ahead)(const WordBatch& words, const ShortTable& table, ShortBatch& batch);
-  // The ids of each word, none for long ones. REQUIRES: no insert since look_ahead.
+  // Writes the ids of each word to `found`, none for long words. REQUIRES: no insert since look_ahead.
   void (*find)(size_t words, const ShortTable& table, const ShortBatch& batch, PackedIds* found);
 };
 
-// The fastest that this processor can run.
+// Returns the fastest steps that this processor can run.
 const BatchSteps& batch_steps();
 
-// For tests: all that it can run, the fastest first.
+// Returns all steps that this processor can run, the fastest first. For tests.
 std::span<const BatchSteps> all_batch_steps();
 
 }  // namespace millrace::tokenizer

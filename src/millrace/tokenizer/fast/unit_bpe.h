@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The BPE of SentencePiece's shape, for ids alone: takes units of raw text, in which a space is U+2581 to the model,
-// and merges many of them at once, where CharBpe takes one normalized word after another. Immutable and thread-safe; a
+// A BPE of SentencePiece's form, for ids only. Takes units of raw text, in which a space means the model's U+2581, and
+// merges many of them at once, where CharBpe takes one normalized word after another. Immutable and thread-safe; a
 // MergeScratch belongs to one thread.
 
 #include <array>
@@ -19,16 +19,16 @@ namespace millrace::tokenizer {
 
 class UnitBpe {
  public:
-  // nullopt when `model` needs more: affixes, whole words, unknown characters that vanish, or bytes only for some of
-  // them. `model` must outlive the result.
+  // Returns nullopt if `model` needs more: affixes, whole words, unknown characters that vanish, or bytes for only
+  // some unknown characters. `model` must outlive the result.
   [[nodiscard]] static std::unique_ptr<const UnitBpe> build(const CharBpe& model);
 
-  // Appends the ids of all `requests` and says in each which they are.
+  // Appends the ids of all `requests`, and stores in each request which ids are its own.
   void encode_words(std::span<WordRequest> requests, MergeScratch& scratch, std::vector<uint32_t>& ids) const;
 
-  // The token of a character as text has it, kNoToken when it is not in the vocabulary.
+  // Returns the token of a character as it appears in text; kNoToken if it is not in the vocabulary.
   uint32_t token_of(uint32_t code_point) const;
-  // Unknown characters side by side become one token: units must not end between them.
+  // Returns whether adjacent unknown characters become one token. Then units must not end between them.
   bool fuses_unknown() const { return fuses_unknown_; }
 
  private:
@@ -41,8 +41,8 @@ class UnitBpe {
 
   const CharBpe* model_;
   std::array<uint32_t, 128> ascii_tokens_;
-  std::vector<uint64_t> ascii_merges_;  // [128 * left + right]: what MergeTable has for their tokens
-  std::vector<uint32_t> tokens_;        // of the characters below U+10000
+  std::vector<uint64_t> ascii_merges_;  // [128 * left + right]: the value of MergeTable for their tokens
+  std::vector<uint32_t> tokens_;        // by character, below U+10000
   bool fuses_unknown_;
 };
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The units way, for ids alone: raw text is cut into units whose ids, one unit after another, are those of the whole
-// text, so that units that were met before cost one look-up. Which cuts are right follows from the steps of the file; a
-// file of whose steps that is not proven has no UnitPath. The proofs are beside the rules in unit_path.cpp. Immutable,
-// thread-safe.
+// The path by units, for ids only. Raw text is cut into units whose ids, one unit after another, are the ids of the
+// whole text. So a repeated unit costs one look-up. The steps of the file decide which cuts are right; a file whose
+// steps have no proof gets no UnitPath. The proofs are beside the rules in unit_path.cpp. Immutable, thread-safe.
 
 #include <cstdint>
 #include <memory>
@@ -24,34 +23,35 @@
 namespace millrace::tokenizer {
 
 struct UnitPath {
-  // How the first unit of a piece differs.
+  // How the first unit of a piece is treated.
   enum class Start {
     kNothing,
     kSpace,                  // a space is put before it
-    kSpaceUnlessThere,       // the same, but not before a space or its replacement
-    kSpaceUnlessThereFirst,  // the same, in the piece that begins the text only
-    kGeneral,                // it takes the general way
+    kSpaceUnlessThere,       // a space is put before it, unless it begins with a space or its replacement
+    kSpaceUnlessThereFirst,  // the same, only in the piece that begins the text
+    kGeneral,                // it takes the general path
   };
-  // nullopt for a file of another shape. `model` must outlive the result.
+  // Returns nullopt if the file has another form. `model` must outlive the result.
   [[nodiscard]] static std::optional<UnitPath> build(const TokenizerSpec& spec, const Model& model);
 
-  // True when one of the added tokens with normalized = true may be in `text`: it is normalized as a whole then.
+  // Returns whether `text` may contain an added token with normalized = true. Then it is normalized as a whole.
   bool may_have_added_token(std::string_view text) const;
 
   UnitScanner scanner;
   Start start = Start::kNothing;
-  std::optional<PlainWords> plain;     // finds the words of most units that take the general way
-  std::unique_ptr<const UnitBpe> bpe;  // null: units take the general way
-  const WordPiece* pieces = nullptr;   // the model, if it is one and `plain` finds words
-  TokenMatcher cores;                  // text that an added token of the second pass has in it, raw and normalized
-  std::vector<uint8_t> kinds;          // of the characters below U+10000, where they depend on the file
+  std::optional<PlainWords> plain;     // finds the words of most units that take the general path
+  std::unique_ptr<const UnitBpe> bpe;  // null: units take the general path
+  const WordPiece* pieces = nullptr;   // the model, if it is a WordPiece and `plain` finds words
+  // For each added token of the second pass, a text that is in both its raw and its normalized form.
+  TokenMatcher cores;
+  std::vector<uint8_t> kinds;  // kinds of the characters below U+10000, if they depend on the file
 };
 
-// A letter that is a grapheme cluster by itself, unless another character extends it, and no neighbour of which a
-// normal form or a precompiled map looks at. REQUIRES: 0x80 <= c < 0x10000.
+// Returns whether `c` is a letter that forms a grapheme cluster by itself unless another character extends it, and
+// that no normal form or precompiled map joins with a neighbour. REQUIRES: 0x80 <= c < 0x10000.
 bool is_lone_letter(uint32_t c);
 
-// How many kinds of characters the UnitScanner of a file with words between white space knows.
+// Number of character kinds in the UnitScanner of a file with words between white space.
 inline constexpr uint32_t kWordKinds = UnitScanner::kFirstKind + 6;
 
 // The symbol for a space in such files, U+2581.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What words are known by in hash tables. REQUIRES everywhere: a word is not empty; `readable_end` is how far past it
-// memory may be read.
+// The keys of words in hash tables. REQUIRES everywhere: a word is not empty; memory may be read up to `readable_end`.
 
 #include <algorithm>
 #include <array>
@@ -14,8 +13,8 @@
 
 namespace millrace::tokenizer {
 
-// The bytes of a word of up to eight, 0 for others. The size of a word of fewer is in the top byte, so a word of eight
-// that ends with a byte below eight, as no text has it, counts as a long one.
+// The bytes of a word of up to eight bytes; 0 for other words. The top byte holds the size of a word of fewer than
+// eight. So a word of eight bytes whose last byte is below eight, which no text has, counts as long.
 struct ShortKey {
   static constexpr int kSizeShift = 56;
   static constexpr uint64_t kLeastOfEight = uint64_t{8} << kSizeShift;
@@ -31,7 +30,7 @@ struct ShortKey {
     return {bits < form.least ? 0 : bits};
   }
 
-  // The upper bits are the better ones.
+  // Use the upper bits; they are mixed best.
   uint64_t hash() const { return (bits ^ bits >> 32) * kMultiplier; }
 
  private:
@@ -40,7 +39,7 @@ struct ShortKey {
     std::memcpy(&bytes, data, sizeof(bytes));
     return bytes;
   }
-  // Not in line, or those of eight_from would take the way through memory too.
+  // Not inline: inlined, it would make eight_from go through memory too.
   [[gnu::noinline]] static uint64_t all_of(std::string_view word) {
     uint64_t bytes = 0;
     std::memcpy(&bytes, word.data(), std::min(word.size(), sizeof(bytes)));
@@ -57,8 +56,8 @@ struct ShortKey {
   }();
 };
 
-// Words of up to 15 bytes are their own key, with the size in the top byte. A longer one is known by its hash;
-// after finding it, compare the bytes.
+// A word of up to 15 bytes is its own key, with the size in the top byte. A longer word has a hash as its key; after
+// finding it, compare the bytes.
 struct WordKey {
   static constexpr size_t kInlineBytes = 15;
   uint64_t low, high;
@@ -80,11 +79,11 @@ struct WordKey {
   }
 
   bool is_inline() const { return high >> 56 != 0xFF; }
-  // The upper bits are the better ones.
+  // Use the upper bits; they are mixed best.
   uint64_t hash() const { return (low ^ (high * 0x9E3779B97F4A7C15ull)) * 0xD6E8FEB86659FD93ull; }
 
  private:
-  // The first i bytes of 16.
+  // Masks for the first i bytes of 16.
   struct Mask {
     uint64_t low, high;
   };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The hash table of a word cache and the ids that it keeps for each word. Pages that no word has touched use no memory.
-// Not thread-safe.
+// The hash table of a word cache, and the ids that it keeps for each word. Pages that no word has touched use no
+// memory. Not thread-safe.
 
 #include <algorithm>
 #include <cstddef>
@@ -22,7 +22,7 @@ class PackedIds {
 
   PackedIds() = default;  // indeterminate
   static PackedIds none() { return PackedIds(0); }
-  // Whether the ids fit: one to kMost of them, none above kIdMask.
+  // Returns whether the ids fit: one to kMost ids, none above kIdMask.
   static bool fit(std::span<const uint32_t> ids) {
     return !ids.empty() && ids.size() <= kMost && std::ranges::max(ids) <= kIdMask;
   }
@@ -45,22 +45,23 @@ class PackedIds {
   // For tables that store the bits themselves: from_bits(ids.bits()) equals `ids`.
   uint64_t bits() const { return bits_; }
   static PackedIds from_bits(uint64_t bits) { return PackedIds(bits); }
-  // For ids in the arena: their place there.
+  // The place and number of ids in the arena.
   size_t place() const { return bits_ & UINT32_MAX; }
   size_t count() const { return (bits_ & ~kStored) >> 32; }
 
  private:
-  static constexpr int kIdBits = 20, kCountShift = 60;  // three ids from the lowest bit up; their count in the top bits
+  // Three ids from the lowest bit up; their count is in the top bits.
+  static constexpr int kIdBits = 20, kCountShift = 60;
   static constexpr uint32_t kIdMask = (1 << kIdBits) - 1;
   static constexpr uint64_t kStored = uint64_t{1} << 63;
   explicit PackedIds(uint64_t bits) : bits_(bits) {}
   uint64_t bits_;
 };
 
-// Open addressing over cache lines: a word lies in its own line or, when that is full, in a following one. A Slot has
-// hash() and is_empty(); zero bytes are empty. A ProbeTable (base/probe_table.h) would be slower: vector code compares
-// all slots of a line of this table at once (short_words.cpp). The table grows with the text up to a limit; then new
-// words replace old ones.
+// Open addressing over cache lines: a word is in its own line or, if that is full, in a later one. A Slot has hash()
+// and is_empty(); zero bytes are empty. A ProbeTable (base/probe_table.h) would be slower: vector code compares all
+// slots of a line of this table at once (short_words.cpp). The table grows with the text up to a limit; then new words
+// replace old ones.
 template <class Slot>
 class WordTable {
  public:
@@ -75,11 +76,11 @@ class WordTable {
     __builtin_prefetch(line);
     return line;
   }
-  // For callers that compute lines of many words at once: line number hash >> hash_shift() from lines() on.
+  // For callers that compute the lines of many words at once: a word's line is number hash >> hash_shift() in lines().
   const Slot* lines() const { return slots_.get(); }
   int hash_shift() const { return 64 - line_bits_; }
 
-  // The first slot with is_it(slot), from `line` to the next empty slot; nullptr when there is none.
+  // Returns the first slot with is_it(slot), from `line` to the next empty slot; nullptr if there is none.
   template <class IsIt>
   const Slot* find(const Slot* line, const IsIt& is_it) const {
     for (const Slot* slot = line;; slot = slot + 1 == slots_.get() + slot_count() ? slots_.get() : slot + 1) {
@@ -115,7 +116,7 @@ class WordTable {
 
  private:
   static constexpr int kMostLineBits = 18;  // 16 MiB
-  static constexpr int kGrowthBits = 2;     // smaller steps cost more moves than they save
+  static constexpr int kGrowthBits = 2;     // smaller steps cost more than they save
   size_t slot_count() const { return kLineSlots << line_bits_; }
   size_t home(const Slot& slot) const { return (slot.hash() >> hash_shift()) * kLineSlots; }
   void place(const Slot& fresh) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A JSON value of a tokenizer.json and the place it has in the file, for messages. Private to the tokenizer_json*.cpp
-// files. Not thread-safe; valid while its parser lives.
+// A JSON value of a tokenizer.json with its place in the file, for messages. Private to the tokenizer_json*.cpp files.
+// Not thread-safe; valid while its parser lives.
 
 #include <simdjson.h>
 
@@ -33,7 +33,7 @@ struct JsonNode {
   bool is_object() const { return value.is_object(); }
   bool has(std::string_view key) const { return value.is_object() && !value.at_key(key).error(); }
 
-  // nullopt for an absent field. A null is present; most accessors reject it.
+  // Returns a field; nullopt if it is absent. A null counts as present, and most accessors reject it.
   [[nodiscard]] Result<std::optional<JsonNode>> find(std::string_view key) const {
     simdjson::dom::object fields;
     if (value.get(fields) != simdjson::SUCCESS) return wrong("an object");
@@ -41,7 +41,7 @@ struct JsonNode {
     if (fields.at_key(key).get(field) != simdjson::SUCCESS) return std::nullopt;
     return JsonNode{field, place == kRoot ? std::string(key) : fmt::format("{}.{}", place, key)};
   }
-  // nullopt for an absent field or null.
+  // Returns a field; nullopt if it is absent or null.
   [[nodiscard]] Result<std::optional<JsonNode>> find_value(std::string_view key) const {
     ASSIGN_OR_RETURN(auto field, find(key));
     return field && field->value.is_null() ? std::nullopt : std::move(field);
@@ -62,7 +62,7 @@ struct JsonNode {
     if (value.get(result) != simdjson::SUCCESS) return wrong("a string");
     return result;
   }
-  // The one character of a string.
+  // Returns the character of a string that has only one.
   [[nodiscard]] Result<uint32_t> character() const {
     ASSIGN_OR_RETURN(const auto characters, text());
     // SAFETY: uint8_t may alias any object.
@@ -91,7 +91,7 @@ struct JsonNode {
     return result;
   }
 
-  // The only field of an object: its name, which selects the kind, and its value.
+  // Returns the only field of an object: its name, which selects the kind, and its value.
   [[nodiscard]] Result<std::pair<std::string_view, JsonNode>> choice() const {
     simdjson::dom::object fields;
     if (value.get(fields) != simdjson::SUCCESS || fields.size() != 1) return wrong("an object of one field");
@@ -136,7 +136,7 @@ struct JsonNode {
     }
     return ids;
   }
-  // The "type" of a component; empty in files that were written before it existed.
+  // Returns the "type" of a component; empty in files that were written before the field existed.
   [[nodiscard]] Result<std::string_view> type() const {
     ASSIGN_OR_RETURN(const auto field, find("type"));
     return field ? field->text() : std::string_view();

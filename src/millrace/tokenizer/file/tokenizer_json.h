@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A tokenizer.json read into plain structs. These files know JSON and which components exist; they refuse by name what
-// this version does not do and build nothing. A Sequence is flattened into the list that it is part of.
+// Reads a tokenizer.json into plain structs. These files know JSON and the existing components. They refuse, by name,
+// components that this version does not support, and build nothing. A Sequence is flattened into the list that
+// contains it.
 
 #include <cstdint>
 #include <memory>
@@ -21,7 +22,7 @@ namespace millrace::tokenizer {
 
 struct AddedTokenSpec {
   std::string content;
-  uint32_t id = 0;  // what the file says; `tokenizers` numbers them anew (see added_tokens.h)
+  uint32_t id = 0;  // as in the file; `tokenizers` numbers them anew (see added_tokens.h)
   bool single_word = false;
   bool lstrip = false;
   bool rstrip = false;
@@ -29,7 +30,7 @@ struct AddedTokenSpec {
   bool special = false;
 };
 
-// What Split and Replace look for: these characters, or a regular expression (Oniguruma's own syntax).
+// The pattern of Split and Replace: plain characters, or a regular expression (in Oniguruma's own syntax).
 struct PatternSpec {
   std::string text;
   bool is_regex = false;
@@ -62,22 +63,22 @@ using NormalizerSpec = std::variant<NormalForm, LowercaseSpec, StripSpec, StripA
 
 // ---- pre-tokenizers
 
-// The fate of a match: it is removed, stands alone, joins the text before or behind it, or joins other matches that
-// touch it.
+// The fate of a match: it is removed, is a word by itself, joins the text before or after it, or joins other matches
+// that touch it.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct SplitSpec {
   PatternSpec pattern;
   SplitBehavior behavior = SplitBehavior::kIsolated;
-  bool invert = false;  // the text between the matches is what is matched
+  bool invert = false;  // the text between the matches counts as matched
 };
 enum class CharacterKind { kWhiteSpace, kPunctuation, kNumeric, kOne };
 struct CharacterSplitSpec {
   CharacterKind kind = CharacterKind::kWhiteSpace;
   SplitBehavior behavior = SplitBehavior::kRemoved;
-  uint32_t character = 0;  // of kOne
+  uint32_t character = 0;  // with kOne
 };
-struct WordsSpec {};  // Whitespace: keeps what matches \w+|[^\w\s]+
+struct WordsSpec {};  // Whitespace: keeps the matches of \w+|[^\w\s]+
 struct ByteLevelSpec {
   bool add_prefix_space = false;
   bool use_regex = true;  // cut by GPT-2's expression before the bytes become characters
@@ -110,7 +111,7 @@ struct BpeSpec {
   bool ignore_merges = false;
 };
 struct UnigramSpec {
-  std::vector<std::pair<std::string_view, double>> vocab;  // token, log probability; the place is the id
+  std::vector<std::pair<std::string_view, double>> vocab;  // token, log probability; the index is the id
   std::optional<uint32_t> unk_id;
   bool byte_fallback = false;
 };
@@ -131,8 +132,7 @@ using ModelSpec = std::variant<BpeSpec, UnigramSpec, WordPieceSpec, WordLevelSpe
 struct PostProcessorSpec {
   struct Trim {
     bool add_prefix_space = false;
-    bool behind_added =
-        false;  // the text's first token is not the first: a Bert or Roberta processor put one before it
+    bool behind_added = false;  // a Bert or Roberta processor put a token before the text's first one
   };
   std::vector<Trim> trims;       // trimmings of offsets, in order
   std::vector<uint32_t> before;  // ids around the text when special tokens are asked for
@@ -146,7 +146,7 @@ struct WordPieceDecoderSpec {
 };
 struct MetaspaceDecoderSpec {
   std::string replacement;
-  bool drop_first = true;  // those of the first token stand for no space
+  bool drop_first = true;  // replace those of the first token by nothing instead of a space
 };
 struct BpeDecoderSpec {
   std::string suffix;
@@ -159,7 +159,7 @@ struct ByteFallbackDecoderSpec {};
 struct FuseDecoderSpec {};
 struct StripDecoderSpec {
   uint32_t content = 0;
-  uint64_t start = 0, stop = 0;  // how many may go at each end of a token
+  uint64_t start = 0, stop = 0;  // how many may be removed at each end of a token
 };
 using DecoderSpec =
     std::variant<ByteLevelDecoderSpec, WordPieceDecoderSpec, MetaspaceDecoderSpec, BpeDecoderSpec, CtcDecoderSpec,
@@ -172,19 +172,19 @@ struct TokenizerSpec {
   ModelSpec model;
   PostProcessorSpec post_processor;
   std::optional<std::vector<DecoderSpec>> decoders;  // nullopt: tokens are joined with spaces
-  std::shared_ptr<const void> storage;               // what the string_views point into, but for those into the file
+  std::shared_ptr<const void> storage;               // owns the text of string_views that do not point into the file
 };
 
-// Errors: invalid_argument (not JSON, a field missing or of a wrong type; the place), unsupported (the component's
-// name). `json` must outlive the result.
+// Parses a tokenizer.json. `json` must outlive the result. Errors: invalid_argument (not JSON, a field missing or of a
+// wrong type; the place), unsupported (the component's name).
 [[nodiscard]] Result<TokenizerSpec> parse_tokenizer_json(std::string_view json);
 
-// The parts of it, one file each.
+// The parts of the parser, each in a separate file.
 struct JsonNode;
 struct LongLists;  // tokenizer_json_lists.h
 [[nodiscard]] Status parse_normalizer(const JsonNode& node, std::vector<NormalizerSpec>& specs);
 [[nodiscard]] Status parse_pretokenizer(const JsonNode& node, std::vector<PreTokenizerSpec>& specs);
-// `lists` has the vocabulary and merges that the node lacks, unless it is nullptr; they are moved from there.
+// Moves the vocabulary and merges that the node lacks out of `lists`, unless it is nullptr.
 [[nodiscard]] Result<ModelSpec> parse_model(const JsonNode& node, std::string_view json, LongLists* lists);
 [[nodiscard]] Status parse_decoder(const JsonNode& node, std::vector<DecoderSpec>& specs);
 [[nodiscard]] Result<PatternSpec> parse_pattern(const JsonNode& node);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The tokens "<0x00>" to "<0xFF>", by which models with byte fallback spell what they do not know. Thread-safe.
+// The tokens "<0x00>" to "<0xFF>", with which models with byte fallback spell unknown characters. Thread-safe.
 
 #include <array>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace millrace::tokenizer {
 
-// kNoToken for a byte that has none.
+// Returns the token of each byte; kNoToken if it has none.
 inline std::array<uint32_t, 256> find_byte_tokens(const Vocabulary& vocabulary) {
   std::array<uint32_t, 256> ids{};
   for (size_t b = 0; b < ids.size(); ++b) ids[b] = vocabulary.find(fmt::format("<0x{:02X}>", b));

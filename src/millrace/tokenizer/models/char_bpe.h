@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Byte pair encoding whose first symbols are characters: what a BPE of any tokenizer.json does, with prefixes,
-// suffixes, unknown tokens and byte fallback. Immutable, thread-safe.
+// Byte pair encoding whose first symbols are characters. Does everything that the BPE of a tokenizer.json can ask for:
+// prefixes, suffixes, unknown tokens and byte fallback. Immutable, thread-safe.
 
 #include <algorithm>
 #include <array>
@@ -15,7 +15,7 @@ namespace millrace::tokenizer {
 
 class CharBpe final : public Model {
  public:
-  // Errors: invalid_argument (a merge of tokens that do not exist), unsupported (vocabulary.h).
+  // Builds the model. Errors: invalid_argument (a merge of tokens that do not exist), unsupported (vocabulary.h).
   [[nodiscard]] static Result<std::unique_ptr<const CharBpe>> build(const BpeSpec& spec);
 
   [[nodiscard]] Status encode_word(std::string_view word, Scratch& scratch,
@@ -24,13 +24,13 @@ class CharBpe final : public Model {
   const MergeTable& merges() const { return merges_; }
   size_t merge_count() const { return merge_count_; }
   bool ignores_merges() const { return ignore_merges_; }
-  // A character that is no token gets no other one and vanishes.
+  // Returns whether a character without a token vanishes.
   bool drops_unknown() const { return !unk_token_ && !byte_fallback_; }
-  // The token for a character that is not a token, unless bytes stand for it; kNoToken: none.
+  // Returns the token for characters without a token that are not spelled by bytes; kNoToken: none.
   uint32_t unknown_id() const { return unk_id_; }
   bool fuses_unknown() const { return fuse_unk_; }
   bool byte_fallback() const { return byte_fallback_; }
-  // The bytes of a character that is no token are tokens, whatever the character.
+  // Returns whether every character without a token can be spelled by byte tokens.
   bool spells_all_bytes() const {
     return byte_fallback_ && std::ranges::find(byte_tokens_, kNoToken) == byte_tokens_.end();
   }

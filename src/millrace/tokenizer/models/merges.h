@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The merge list of byte pair encoding, and its application to one word: joins the neighbouring symbols whose merge has
-// the lowest rank, the leftmost of equals, until no neighbours have a merge. A MergeTable is immutable and thread-safe;
-// a MergeScratch belongs to one thread.
+// The merge list of byte pair encoding, and its application to one word. Repeatedly joins the adjacent symbols whose
+// merge has the lowest rank, the leftmost of equals, until no adjacent symbols have a merge. A MergeTable is immutable
+// and thread-safe; a MergeScratch belongs to one thread.
 
 #include <algorithm>
 #include <array>
@@ -16,21 +16,21 @@
 
 namespace millrace::tokenizer {
 
-// Two tokens that become one. Its rank is its place in the list.
+// Two tokens that become one. The index in the list is the rank.
 struct Merge {
   uint32_t left, right, joined;
 };
 
-// (left id, right id) -> (rank, id of the joined token): open addressing over lines of four. A pair lies in its own
-// line or, when that is full, in a following one. A ProbeTable (base/probe_table.h) would be slower. This table
-// compares all slots of a line without a branch, rejects most pairs that have no merge by a filter, is filled by
-// several threads, and may be two thirds full.
+// Maps (left id, right id) to (rank, id of the joined token), by open addressing over lines of four. A pair is in its
+// own line or, if that is full, in a later one. A ProbeTable (base/probe_table.h) would be slower. This table compares
+// all slots of a line without a branch, rejects most pairs without a merge by a filter, is filled by several threads,
+// and may be two thirds full.
 class MergeTable {
  public:
   static constexpr uint64_t kNone = UINT64_MAX;
 
   struct Slot {
-    uint64_t inverted_key;  // 0: empty; only two kNoToken would give 0, and no merge has these
+    uint64_t inverted_key;  // 0: empty; only a pair of two kNoToken would give 0, and no merge has it
     uint64_t value;
   };
   static constexpr size_t kLineSlots = 4;
@@ -57,8 +57,8 @@ class MergeTable {
       }
     }
   }
-  // Prefetches and returns the line that find() will search. Most pairs have no merge, and a small filter, which stays
-  // in the cache, knows most of these: for them this returns an empty line, so callers need no branch.
+  // Prefetches and returns the line that find() will search. Most pairs have no merge. A small filter, which stays in
+  // the cache, rejects most of these; for them this returns an empty line, so callers need no branch.
   const Slot* look_ahead(uint32_t left, uint32_t right) const {
     const uint64_t h = hash(left, right);
     const bool may_be = (filter_[h >> filter_shift_] >> (h & 63) & 1) != 0;
@@ -67,9 +67,9 @@ class MergeTable {
     return lines[may_be];
   }
   static const Slot* empty_line() { return kEmptyLine; }
-  // rank << 32 | joined id, or kNone.
+  // Returns rank << 32 | joined id, or kNone.
   uint64_t find(uint32_t left, uint32_t right) const { return find(line(hash(left, right)), left, right); }
-  // The same; `line` is what look_ahead gave.
+  // Does the same; `line` is the result of look_ahead.
   uint64_t find(const Slot* line, uint32_t left, uint32_t right) const {
     const uint64_t inverted_key = ~(uint64_t{left} << 32 | right);
     // Compares all slots, because the processor cannot predict which one matches.
@@ -82,8 +82,8 @@ class MergeTable {
   }
 
  private:
-  // A lane looks up a pair of two kNoToken before its first merge. Every slot here equals it, and find() adds up the
-  // numbers of the equal slots (1 + 2 + 3), so the array is longer than a line.
+  // A lane looks up a pair of two kNoToken before its first merge. Every slot here equals that pair, and find() adds
+  // up the numbers of the equal slots (1 + 2 + 3), so the array is longer than a line.
   static constexpr Slot kEmpty{0, kNone};
   alignas(64) static constexpr Slot kEmptyLine[2 * kLineSlots] = {kEmpty, kEmpty, kEmpty, kEmpty,
                                                                   kEmpty, kEmpty, kEmpty, kEmpty};
@@ -101,16 +101,16 @@ class MergeTable {
   HugeArray<uint64_t> filter_;  // one bit set for each pair; about eight bits of memory per pair
 };
 
-// Working memory for one word. The caller fills `symbols` with the ids of the first symbols; merge_symbols() leaves
-// those of the merged ones. Takes about 28 bytes per symbol; frees the memory of words of more than a million symbols.
+// Working memory for one word. The caller fills `symbols` with the ids of the first symbols; merge_symbols() replaces
+// them by the merged ones. Takes about 28 bytes per symbol; frees the memory of words of more than a million symbols.
 struct MergeScratch {
   std::vector<uint32_t> symbols;
-  std::vector<uint32_t> sizes;  // bytes of each symbol, added up as they join; empty when the caller does not need them
+  std::vector<uint32_t> sizes;  // bytes of each symbol, added up as they join; empty if the caller does not need them
   std::vector<uint32_t> previous, next;
   std::vector<uint64_t> merges, queue;
 };
 
-// Merges what `scratch.symbols` holds, in O(n log n) time. REQUIRES: fewer than 2^32 symbols.
+// Merges `scratch.symbols`, in O(n log n) time. REQUIRES: fewer than 2^32 symbols.
 void merge_symbols(const MergeTable& table, MergeScratch& scratch);
 
 }  // namespace millrace::tokenizer

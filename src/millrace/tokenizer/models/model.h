@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What turns one word into tokens. One implementation each: char_bpe.h, unigram.cpp, word_piece.cpp (and WordLevel).
-// byte_bpe.h is the fast form of byte-level BPE and gives ids only. Immutable, thread-safe; a Scratch belongs to one
-// thread.
+// Turns one word into tokens. Implementations: char_bpe.h, unigram.cpp, word_piece.cpp (and WordLevel). byte_bpe.h is
+// the fast form of byte-level BPE and gives ids only. Immutable, thread-safe; a Scratch belongs to one thread.
 
 #include <cstdint>
 #include <memory>
@@ -17,7 +16,7 @@
 
 namespace millrace::tokenizer {
 
-// A token and the bytes [begin, end) of the word that it stands for.
+// A token and the bytes [begin, end) of the word that it covers.
 struct ModelToken {
   uint32_t id = kNoToken;
   uint32_t begin = 0, end = 0;
@@ -31,17 +30,17 @@ class Model {
     struct BestPath {
       double score = 0;
       uint32_t begin = 0;
-      uint32_t node = UINT32_MAX;  // that its last token ends at; none: not reached
+      uint32_t node = UINT32_MAX;  // where its last token ends; UINT32_MAX: not reached
     };
     std::vector<BestPath> paths;  // for each byte of a word, the best way to reach it
   };
   virtual ~Model() = default;
 
-  // Appends the tokens of `word`, which is not empty and shorter than 4 GiB.
-  // Errors: invalid_argument (something that is in no token, and no token to stand for it).
+  // Appends the tokens of `word`. REQUIRES: it is not empty and shorter than 4 GiB. Errors: invalid_argument (a part
+  // of the word is in no token, and the model has no unknown token).
   [[nodiscard]] virtual Status encode_word(std::string_view word, Scratch& scratch,
                                            std::vector<ModelToken>& tokens) const = 0;
-  // What `tokenizers` takes for the token's text: it trims the offsets of white space by it.
+  // Returns the text that `tokenizers` uses for the token when it trims white space off offsets.
   virtual std::string_view text_of(const ModelToken& token, std::string_view) const {
     return vocabulary().token(token.id);
   }
@@ -54,7 +53,8 @@ class Model {
   Vocabulary vocabulary_;
 };
 
-// Errors: invalid_argument (a merge of tokens that do not exist), unsupported (vocabulary.h).
+// Build the model of a file. Errors: invalid_argument (a merge of tokens that do not exist), unsupported
+// (vocabulary.h).
 [[nodiscard]] Result<std::unique_ptr<const Model>> make_model(const ModelSpec& spec);
 [[nodiscard]] Result<std::unique_ptr<const Model>> make_unigram(const UnigramSpec& spec);
 [[nodiscard]] Result<std::unique_ptr<const Model>> make_word_piece(const WordPieceSpec& spec);

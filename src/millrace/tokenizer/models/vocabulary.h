@@ -21,17 +21,17 @@ inline constexpr uint32_t kNoToken = UINT32_MAX;
 
 class Vocabulary {
  public:
-  // How to treat a duplicate token: refuse it (`tokenizers` itself is not deterministic there), or let the
-  // later id be found while both ids have the token (Unigram, whose vocabulary is a list).
+  // The treatment of a duplicate token. kRefused: an error (`tokenizers` itself is not deterministic there).
+  // kLastIsFound: find() returns the later id, and both ids have the token (Unigram, whose vocabulary is a list).
   enum class Repeats { kRefused, kLastIsFound };
 
   using Tokens = std::span<const std::pair<std::string_view, uint32_t>>;
-  // Errors: unsupported (an id twice, a token twice when that is refused, ids far above the count).
+  // Builds a vocabulary. Errors: unsupported (an id twice, a token twice with kRefused, ids far above the count).
   [[nodiscard]] static Result<Vocabulary> build(Tokens tokens, Repeats repeats = Repeats::kRefused);
 
-  // The id of a token, or kNoToken.
+  // Returns the id of a token, or kNoToken.
   uint32_t find(std::string_view token) const;
-  // The same for many tokens, which keep memory busy together. REQUIRES: ids has the size of tokens, at most kMany.
+  // Finds many tokens at once, with overlapping memory accesses. REQUIRES: ids has the size of tokens, at most kMany.
   void find_many(std::span<const std::string_view> tokens, std::span<uint32_t> ids) const;
   static constexpr size_t kMany = 96;
   bool contains(uint32_t id) const { return id < tokens_.size() && tokens_[id].size != kAbsent; }
@@ -53,14 +53,14 @@ class Vocabulary {
     uint32_t offset = 0;
     uint32_t size = kAbsent;
   };
-  // The key of a token in the slots: all of it when it is short, so that neither tokens_ nor the arena are looked
-  // at, else a hash. Never 0.
+  // The key of a token in the slots. A short token is its own key, so that neither tokens_ nor the arena is read; a
+  // long token has a hash. Never 0.
   struct Key {
     static constexpr size_t kShort = 7;
     Key() = default;
     explicit Key(std::string_view token);
     bool is_whole() const { return bits >> 56 <= kShort + 1; }
-    // The upper bits are the better ones.
+    // Use the upper bits; they are mixed best.
     uint64_t hash() const {
       const uint64_t mixed = bits * 0x9E3779B97F4A7C15ull;
       return (mixed ^ mixed >> 32) * 0xD6E8FEB86659FD93ull;
@@ -79,10 +79,12 @@ class Vocabulary {
   bool is_of(const Slot& slot, Key key, std::string_view token) const {
     return slot.key == key.bits && (key.is_whole() || this->token(slot.id) == token);
   }
-  // The tokens by id, and beside that the ids by token: but for those (by place) whose key is there already, since they
-  // are the same or, of long ones, since their hashes are. These come last.
+  // Stores the tokens by id.
   [[nodiscard]] Status spell(Tokens tokens);
+  // Fills the slots with the ids by token. Returns the indices of tokens whose key is there already, because the token
+  // comes twice or, for a long token, another one has the same hash.
   std::vector<size_t> fill_slots(Tokens tokens);
+  // Inserts a token that fill_slots() returned.
   [[nodiscard]] Status insert_again(std::string_view token, uint32_t id, Repeats repeats);
 
   HugeString arena_;

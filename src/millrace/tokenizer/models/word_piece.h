@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// WordPiece: the longest token that the word begins with, again and again. WordLevel: the word is a token or unknown.
-// Immutable, thread-safe.
+// WordPiece repeatedly takes the longest token that the rest of the word begins with. WordLevel: the word is a token
+// or unknown. Immutable, thread-safe.
 
 #include <string>
 #include <string_view>
@@ -17,7 +17,7 @@ class WordLevel : public Model {
  public:
   WordLevel(Vocabulary vocabulary, std::string unk_token);
   [[nodiscard]] Status encode_word(std::string_view word, Scratch&, std::vector<ModelToken>& tokens) const override;
-  uint32_t unk_id() const { return unk_id_; }  // or kNoToken
+  uint32_t unk_id() const { return unk_id_; }  // kNoToken: none
 
  protected:
   [[nodiscard]] Status add_unknown(std::string_view word, std::vector<ModelToken>& tokens) const;
@@ -33,28 +33,28 @@ class WordPiece final : public WordLevel {
   [[nodiscard]] Status encode_word(std::string_view word, Scratch& scratch,
                                    std::vector<ModelToken>& tokens) const override;
 
-  // Whether encode_short does for `word`: it is not so long that its characters have to be counted, and there is a
-  // token for what is unknown.
+  // Returns whether encode_short works for `word`: the word is so short that its characters need not be counted, and
+  // the model has an unknown token.
   bool takes(std::string_view word) const { return word.size() <= max_characters_ && unk_id() != kNoToken; }
   // Appends the ids of a word. REQUIRES: takes(word).
   void encode_short(std::string_view word, std::vector<uint32_t>& ids) const;
   // The tokens that begin with one character.
   struct Beginning {
-    uint32_t id = kNoToken;  // of the token that is the character
-    uint64_t longer = 0;     // a bit for the lowest six bits of each character that is next in a longer one
+    uint32_t id = kNoToken;  // the token that is the character itself
+    uint64_t longer = 0;     // one bit for the lowest six bits of each character that comes next in a longer token
   };
-  // At the begin of a word (is_first), or behind other tokens.
+  // Returns the tokens that begin with `character`, at the beginning of a word (is_first) or after other tokens.
   Beginning beginning_with(std::string_view character, bool is_first) const;
-  // The longest token that word[begin, ...) begins with behind other tokens. REQUIRES: there is one.
+  // Returns the longest token at word[begin, ...), after other tokens. REQUIRES: there is one.
   ModelToken longest_token(std::string_view word, size_t begin) const;
 
  private:
-  // A node of a ByteTrie in eight bytes, twice as many to a cache line: a walk waits for each line.
+  // A node of a ByteTrie in eight bytes, so that a cache line holds twice as many: a walk waits for each line.
   struct Node {
     uint32_t base;
-    uint32_t parent_and_key;  // twice the parent, and 1 where a token ends
+    uint32_t parent_and_key;  // twice the parent, plus 1 if a token ends here
   };
-  // Where a token ends: in the trie, and behind which byte of a word.
+  // The end of a token: its node in the trie, and the offset after it in the word.
   struct Found {
     uint32_t node = ByteTrie::kNone;
     size_t end = 0;
@@ -69,7 +69,7 @@ class WordPiece final : public WordLevel {
   uint64_t max_characters_;
   std::vector<Node> nodes_;
   std::vector<uint32_t> ids_;  // by node
-  uint32_t continuation_;      // the node that the prefix of all but a word's first token leads to
+  uint32_t continuation_;      // the node after the prefix of all tokens but a word's first
 };
 
 }  // namespace millrace::tokenizer

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The decoders of a tokenizer.json, one after another: spelled tokens become text. Immutable, thread-safe.
+// Runs the decoders of a tokenizer.json, one after another, to turn spelled tokens into text. Immutable, thread-safe.
 
 #include <memory>
 #include <optional>
@@ -15,13 +15,13 @@ namespace millrace::tokenizer {
 
 class Decoder {
  public:
-  // Without decoders, tokens are joined with spaces. Errors: those of Pattern::build.
+  // Builds the decoders. Without any, tokens are joined with spaces. Errors: those of Pattern::build.
   [[nodiscard]] static Result<Decoder> build(const std::optional<std::vector<DecoderSpec>>& specs);
   Decoder(Decoder&&) noexcept;
   Decoder& operator=(Decoder&&) noexcept;
   ~Decoder();
 
-  // Errors: those of Pattern::find_all.
+  // Returns the text of the tokens. Errors: those of Pattern::find_all.
   [[nodiscard]] Result<std::string> decode(std::vector<std::string> tokens) const;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The normalizers of a tokenizer.json, one after another: a piece of the input becomes the text that is cut into words.
-// A Normalizer is immutable and thread-safe; a Scratch belongs to one thread.
+// Runs the normalizers of a tokenizer.json, one after another, to turn a piece of the input into the text that is cut
+// into words. A Normalizer is immutable and thread-safe; a Scratch belongs to one thread.
 
 #include <memory>
 #include <span>
@@ -28,7 +28,8 @@ class Normalizer {
     std::vector<struct Part> parts;
   };
 
-  // Errors: invalid_argument (a damaged precompiled map, no regular expression), unsupported (pattern.h).
+  // Builds the normalizers. Errors: invalid_argument (a damaged precompiled map, an invalid regular expression),
+  // unsupported (pattern.h).
   [[nodiscard]] static Result<Normalizer> build(std::span<const NormalizerSpec> specs);
   Normalizer(Normalizer&&) noexcept;
   Normalizer& operator=(Normalizer&&) noexcept;

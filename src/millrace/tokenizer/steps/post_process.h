@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// How `tokenizers` trims white space off the offsets of a token (ByteLevel and RobertaProcessing with trim_offsets). It
-// counts characters, and so does this, over offsets in bytes. Thread-safe.
+// Trims white space off the offsets of a token as `tokenizers` does (ByteLevel and RobertaProcessing with
+// trim_offsets). Counts characters, as `tokenizers` does, although offsets are in bytes. Thread-safe.
 
 #include <cstdint>
 #include <string_view>
@@ -17,10 +17,11 @@ namespace millrace::tokenizer {
 struct Margins {
   int64_t leading = 0, trailing = 0;
 };
-// From the token's text, as it is spelled in the file.
+// Returns the margins of a token's text as the file spells it.
 Margins margins_of(std::string_view token);
 
-// `is_first` tells the first token of the text, `with_special` that special tokens were put around it.
+// Trims an offset. `is_first`: the token is the first of the text. `with_special`: special tokens were put around the
+// text.
 Offset trim_offset(std::string_view text, Offset offset, Margins margins, bool is_first, bool with_special,
                    const std::vector<PostProcessorSpec::Trim>& trims);
 

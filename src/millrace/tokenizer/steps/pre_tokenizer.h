@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The pre-tokenizers of a tokenizer.json, one after another: normalized text is cut into words, some of which are
-// changed on the way. A PreTokenizer is immutable and thread-safe; a Scratch belongs to one thread.
+// Runs the pre-tokenizers of a tokenizer.json, one after another, to cut normalized text into words. Some steps also
+// change the words. A PreTokenizer is immutable and thread-safe; a Scratch belongs to one thread.
 
 #include <memory>
 #include <span>
@@ -15,12 +15,12 @@
 
 namespace millrace::tokenizer {
 
-// Bytes [begin, end) of a text, never none.
+// Bytes [begin, end) of a text; never empty.
 struct Word {
   size_t begin = 0, end = 0;
 };
 
-// A text and the words it is cut into, from left to right. What lies between them is gone.
+// A text and the words that it is cut into, from left to right. Text between the words is dropped.
 struct CutText {
   AlignedText text;
   std::vector<Word> words;
@@ -34,17 +34,17 @@ class PreTokenizer {
     AlignedText piece;
   };
 
-  // Errors: those of Pattern::build.
+  // Builds the pre-tokenizers. Errors: those of Pattern::build.
   [[nodiscard]] static Result<PreTokenizer> build(std::span<const PreTokenizerSpec> specs);
-  // The same for pre-tokenizers that only cut, and a ByteLevel among them, which does not spell the bytes here.
-  // Errors: unsupported too (one that changes text).
+  // Builds the pre-tokenizers to cut unchanged bytes: a ByteLevel among them does not spell the bytes. Errors: also
+  // unsupported (a step that changes text).
   [[nodiscard]] static Result<PreTokenizer> build_of_bytes(std::span<const PreTokenizerSpec> specs);
   PreTokenizer(PreTokenizer&&) noexcept;
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();
 
   bool empty() const { return steps_.empty(); }
-  // A step asks where in the input a word begins: `text` must be tracked.
+  // Returns whether a step needs to know where in the input a word begins. Then `text` must be tracked.
   bool needs_origins() const { return needs_origins_; }
   // Cuts the words of `text` further. Errors: those of Pattern::find_all.
   [[nodiscard]] Status apply(CutText& text, Scratch& scratch) const;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Text on its way from the input to the model and, when that is asked for, the bytes of the input that each of its
-// bytes stands for. Steps read one AlignedText and write another. Not thread-safe; keeps its memory when it is cleared.
+// Text between the input and the model. If tracked, it also knows which bytes of the input each of its bytes comes
+// from. Steps read one AlignedText and write another. Not thread-safe; keeps its memory when it is cleared.
 
 #include <cstdint>
 #include <span>
@@ -18,34 +18,36 @@ namespace millrace::tokenizer {
 
 class AlignedText {
  public:
-  // Empty, as a part of the input that begins at byte `base` of it.
+  // Empties the text. It is now part of the input that begins at the input's byte `base`.
   void clear(int64_t base, bool tracked);
-  // The bytes of `text`, which stand for themselves.
+  // Sets the text to `text`, whose bytes come from the same bytes of the input.
   void assign(std::string_view text, int64_t base, bool tracked);
 
   std::string_view text() const { return text_; }
   bool tracked() const { return tracked_; }
   int64_t base() const { return base_; }
-  // The source offsets of the bytes [begin, end). REQUIRES: tracked(), begin < end <= text().size().
+  // Returns the input offsets that the bytes [begin, end) come from. REQUIRES: tracked(), begin < end <=
+  // text().size().
   Offset origin(size_t begin, size_t end) const { return {origins_[begin].begin, origins_[end - 1].end}; }
 
   void append(char byte, Offset origin);
   void append(uint32_t code_point, Offset origin);
-  // REQUIRES: !tracked().
+  // Appends bytes without an origin. REQUIRES: !tracked().
   void append(std::string_view bytes) { text_ += bytes; }
-  // The bytes [begin, end) of `from`.
+  // Appends the bytes [begin, end) of `from`.
   void append(const AlignedText& from, size_t begin, size_t end);
-  // The bytes of `content`, which stand for the input's bytes that byte `before` - 1 of `from` stands for.
+  // Appends `content` as inserted text: it gets the origin of byte `before` - 1 of `from`.
   void append_inserted(std::string_view content, const AlignedText& from, size_t before);
-  // What `chars` made of the bytes [begin, ...) of `from`, the first `skipped` bytes of which are gone.
+  // Appends `chars`, the normalized form of the bytes [begin, ...) of `from`, whose first `skipped` bytes were
+  // removed.
   void append_changed(std::span<const NormalizedChar> chars, const AlignedText& from, size_t begin, size_t skipped);
 
  private:
-  // The origin of what is inserted before byte `at` of this text.
+  // Returns the origin of text inserted before byte `at` of this text.
   Offset origin_before(size_t at) const { return at == 0 ? Offset{base_, base_} : origins_[at - 1]; }
 
   std::string text_;
-  std::vector<Offset> origins_;  // of each byte of text_, when tracked_
+  std::vector<Offset> origins_;  // by byte of text_, if tracked_
   int64_t base_ = 0;
   bool tracked_ = false;
 };

@@ -13,7 +13,7 @@ namespace millrace::tokenizer {
 
 using Ranges = std::span<const CodePointRange>;  // ascending
 
-// From `first` to the start of the next run, or to the last code point. Ascending.
+// A run of code points from `first` to the start of the next run, or to the last code point. Ascending.
 struct Run {
   uint32_t first;
   uint8_t label;
@@ -24,12 +24,13 @@ inline constexpr uint8_t kNoLabel = 255;  // surrogates
 struct CategoryName {
   std::string_view name, long_name;
 };
-// The code points of some categories ("L Nl"), but for those of `differing` that are in one and not in the other.
+// The code points of some categories ("L Nl"). Code points in `differing` are included if the categories lack them,
+// and excluded otherwise.
 struct DerivedProperty {
   std::string_view name, categories;
   Ranges differing;
 };
-// Every `step`-th code point of [first, last] has its lower case `distance` behind it.
+// The lower case of every `step`-th code point of [first, last] is that code point plus `distance`.
 struct LowerRun {
   uint32_t first, last, step;
   int32_t distance;
@@ -43,12 +44,12 @@ struct PropertyData {
   Runs regex_scripts;
   std::span<const DerivedProperty> derived;
   Runs script_numbers;
-  Runs clusters;                    // but for Hangul syllables
-  std::span<const LowerRun> lower;  // but for U+0130, which becomes two characters
+  Runs clusters;                    // without Hangul syllables
+  std::span<const LowerRun> lower;  // without U+0130, which becomes two characters
 };
 extern const PropertyData kPropertyData;
 
-// `c` becomes the next `size` characters of the pool.
+// A code point whose decomposition is the next `size` characters of the pool.
 struct Decomposition {
   uint32_t c, size;
 };
@@ -57,7 +58,7 @@ struct Composition {
 };
 
 struct NormalData {
-  std::span<const char32_t> pool;  // of `canonical`, then of `compatible`
+  std::span<const char32_t> pool;  // characters of `canonical`, then of `compatible`
   std::span<const Decomposition> canonical;
   std::span<const Decomposition> compatible;
   std::span<const Composition> compositions;  // ascending

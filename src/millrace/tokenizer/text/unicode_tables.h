@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// What a code point is to the regular expressions, pre-tokenizers and normalizers of `tokenizers`. The tables are
-// generated from that package (the .cpp files say which version), so that they agree with it by construction. Every
-// function takes any value below kCodePointTableSize. Thread-safe.
+// The properties of code points for the regular expressions, pre-tokenizers and normalizers of `tokenizers`. The
+// tables are generated from that package (the .cpp files name the version), so they agree with it by construction.
+// Every function takes any value below kCodePointTableSize. Thread-safe.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,25 +12,26 @@
 
 namespace millrace::tokenizer {
 
-// The low two bits of an entry: \p{L}, \p{N}, \s or none of them.
+// The low two bits of an entry: \p{L}, \p{N}, \s or none of these.
 inline constexpr uint8_t kOtherClass = 0;
 inline constexpr uint8_t kLetterClass = 1;
 inline constexpr uint8_t kNumberClass = 2;
 inline constexpr uint8_t kSpaceClass = 3;
 inline constexpr uint8_t kClassMask = 3;
-// Beside an added token: \w (single_word) and \s (lstrip, rstrip).
+// The classes of characters next to an added token: \w (for single_word) and \s (for lstrip, rstrip).
 inline constexpr uint8_t kWordFlag = 4;
 inline constexpr uint8_t kWhiteFlag = 8;
 
 // Four bytes that start with 0xF4 decode to less than this, well-formed or not, so no decoded value needs a check.
 inline constexpr size_t kCodePointTableSize = 0x140000;
 
-// kCodePointTableSize entries, one for each code point. Built on the first call.
+// Returns kCodePointTableSize entries, one for each code point. Built on the first call.
 const uint8_t* code_point_classes();
-// The same with \p{M} among the letters.
+// Returns the same table with \p{M} counted as letters.
 const uint8_t* classes_with_marks();
 
-// The same with the case of letters, and \p{M} told apart: kCapitalFlag for Lu and Lt, kSmallFlag for Ll.
+// Returns the same table with the case of letters, and with \p{M} separate: kCapitalFlag for Lu and Lt, kSmallFlag for
+// Ll, kMarkFlag for \p{M}.
 inline constexpr uint8_t kCapitalFlag = 16;
 inline constexpr uint8_t kSmallFlag = 32;
 inline constexpr uint8_t kMarkFlag = 64;
@@ -40,69 +41,71 @@ struct CodePointRange {
   uint32_t first, last;
 };
 
-// What the pre-tokenizers Digits, Punctuation (and BertPreTokenizer) and WhitespaceSplit look for; Strip takes white
-// space too.
+// The characters at which the pre-tokenizers Digits, Punctuation (and BertPreTokenizer) and WhitespaceSplit cut. Strip
+// removes white space too.
 bool is_numeric(uint32_t c);
 bool is_punctuation(uint32_t c);
 bool is_white_space(uint32_t c);
 
-// BertNormalizer: what clean_text drops, what it makes a space, what handle_chinese_chars puts spaces around, and what
-// strip_accents drops of decomposed text.
+// The characters that BertNormalizer drops for clean_text, turns into spaces, surrounds by spaces for
+// handle_chinese_chars, and drops from decomposed text for strip_accents.
 bool is_bert_removed(uint32_t c);
 bool is_bert_white_space(uint32_t c);
 bool is_bert_chinese(uint32_t c);
 bool is_nonspacing_mark(uint32_t c);
-// Whether StripAccents drops it.
+// Returns whether StripAccents drops `c`.
 bool is_combining_mark(uint32_t c);
 
-// The lower case of `c`, one or two characters; returns how many.
+// Writes the lower case of `c`, one or two characters, and returns their number.
 int to_lower(uint32_t c, uint32_t out[2]);
 
-// The number that UnicodeScripts has for the script of `c`; kAnyScript goes with any script.
+// Returns the number that UnicodeScripts has for the script of `c`. kAnyScript fits any script.
 inline constexpr uint8_t kAnyScript = 0;
 uint8_t script_of(uint32_t c);
 
-// What `c` is where grapheme clusters are told apart, as the crate behind Precompiled has it. Regional indicators are
-// kOther: with anything else their clusters are longer than a precompiled map looks at.
+// The role of `c` in grapheme clusters, as in the crate behind Precompiled. Regional indicators are kOther: with any
+// other character, their clusters are longer than a precompiled map handles.
 enum class ClusterClass : uint8_t {
   kOther,
-  kControl,     // CR and LF too
+  kControl,     // including CR and LF
   kExtend,      // Grapheme_Cluster_Break=Extend and Indic_Conjunct_Break=Extend
-  kExtendOnly,  // the former alone
-  kLinker,      // Indic_Conjunct_Break=Linker, Extend as well
+  kExtendOnly,  // Grapheme_Cluster_Break=Extend alone
+  kLinker,      // Indic_Conjunct_Break=Linker, which is Extend as well
   kSpacingMark,
   kJoiner,  // U+200D
   kPrepend,
   kPictographic,
   kConsonant,  // Indic_Conjunct_Break=Consonant
-  kLead,       // of Hangul: L, V, T, LV, LVT
+  kLead,       // Hangul syllable types: L, V, T, LV, LVT
   kVowel,
   kTrail,
   kLeadVowel,
   kSyllable,
 };
 ClusterClass cluster_class(uint32_t c);
-// Whether a cluster goes on with `c` whatever is before it, and with whatever follows it; control characters apart.
+// Return whether a cluster goes on with `c` whatever precedes it, or with any character after `c`; except for control
+// characters.
 bool extends_cluster(uint32_t c);
 inline bool prepends_cluster(uint32_t c) {
   return cluster_class(c) == ClusterClass::kPrepend;
 }
 
-// The code points of a property of regular expressions: a general category ("Lu", "L", "Letter"), a script ("Han",
-// "Hani"), a property of POSIX ("Alpha"), or one of "s", "w", "d" and "h" for \s, \w, \d and \h. Names as in \p{..};
-// letter case, spaces, '-' and '_' do not count. Surrogates are left out: no text has them. Empty: not known.
+// Returns the code points of a property of regular expressions: a general category ("Lu", "L", "Letter"), a script
+// ("Han", "Hani"), a property of POSIX ("Alpha"), or one of "s", "w", "d" and "h" for \s, \w, \d and \h. Names are as
+// in \p{..}; letter case, spaces, '-' and '_' do not matter. Surrogates are left out, because no text has them. Empty:
+// unknown.
 std::span<const CodePointRange> property_ranges(std::string_view name);
-// \w inside a set: some numbers are word characters only where it stands alone.
+// Returns \w inside a set. Some numbers count as word characters only when \w is outside a set.
 std::span<const CodePointRange> word_ranges_in_set();
 
-// One character at a place in a text, as the tables see it.
+// A character of a text and its size.
 struct CodePoint {
   uint32_t value;
   uint32_t size;  // bytes, at least 1
 };
 
-// The character that starts at `p`. Bytes that are not UTF-8 give some value below kCodePointTableSize and never a size
-// past `end`. REQUIRES: p < end.
+// Decodes the character that starts at `p`. Bytes that are not UTF-8 give some value below kCodePointTableSize and
+// never a size past `end`. REQUIRES: p < end.
 inline CodePoint decode_code_point(const uint8_t* p, const uint8_t* end) {
   const uint32_t lead = *p;
   const auto tail = [p](size_t i) { return static_cast<uint32_t>(p[i] & 0x3F); };
@@ -114,7 +117,7 @@ inline CodePoint decode_code_point(const uint8_t* p, const uint8_t* end) {
   return {lead, 1};
 }
 
-// Start of the character that ends before `p`. REQUIRES: begin < p.
+// Returns the start of the character that ends before `p`. REQUIRES: begin < p.
 inline const uint8_t* previous_character(const uint8_t* begin, const uint8_t* p) {
   --p;
   for (int i = 0; i < 3 && p > begin && (*p & 0xC0) == 0x80; ++i) --p;

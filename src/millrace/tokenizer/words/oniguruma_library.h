@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Oniguruma. It is opened when the first regular expression asks for it and not linked, because a distribution's
-// library also exports regcomp and regexec, which would take the place of libc's in the whole process
-// (oniguruma_library.cpp). The wheel has one without them linked (oniguruma_linked.cpp). Thread-safe.
+// Opens the library Oniguruma. It is opened when the first regular expression needs it, and is not linked, because a
+// distribution's library also exports regcomp and regexec, which would replace those of libc in the whole process
+// (oniguruma_library.cpp). The wheel links a copy without these two (oniguruma_linked.cpp). Thread-safe.
 
 #include <oniguruma.h>
 
@@ -18,14 +18,14 @@ struct Oniguruma {
   decltype(&::onig_region_new) new_region;
   decltype(&::onig_region_free) free_region;
   decltype(&::onig_error_code_to_str) error_text;
-  OnigSyntaxType* syntax;  // its own, which is the one of `tokenizers`
+  OnigSyntaxType* syntax;  // Oniguruma's own syntax, as `tokenizers` uses it
   OnigEncodingType* utf8;
 
-  // Errors: unsupported (the library is not there; what to install).
+  // Opens the library once. Errors: unsupported (the library is missing; what to install).
   [[nodiscard]] static Result<const Oniguruma*> open();
 };
 
-// Errors: as Oniguruma::open.
+// Loads the functions of the library. Errors: as for Oniguruma::open().
 [[nodiscard]] Result<Oniguruma> load_oniguruma();
 
 }  // namespace millrace::tokenizer

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// A regular expression as a table: from the start of a match to its end in one pass, one look-up a character, with
-// exactly the match that a backtracking engine finds. Immutable, thread-safe.
+// A regular expression as a table. It goes from the start of a match to its end in one pass, with one look-up per
+// character, and finds exactly the match that a backtracking engine finds. Immutable, thread-safe.
 //
-// A state of the table is an ordered list of the places in the expression where a backtracking engine could be, the one
-// that it tries first in front. A place behind one that has matched is dropped, as the engine would never go back to
-// it (Pike's simulation; leftmost-first of RE2 and of Rust's regex). What the next character must be is part of a
-// transition, so the end of a match is known when the character behind it is read. What the previous one must be is
-// part of the state. A look-ahead of several characters is a table of its own, which reads backwards, and its answer is
-// part of what a transition reads.
+// A state of the table is an ordered list of the places in the expression where a backtracking engine could be; the
+// place that the engine tries first comes first. A place after one that has matched is dropped, as the engine would
+// never go back to it (Pike's simulation; leftmost-first of RE2 and of Rust's regex). Conditions on the next character
+// are part of a transition, so the end of a match is known when the character after it is read. Conditions on the
+// previous character are part of the state. A look-ahead of several characters has a separate table, which reads
+// backwards; a transition reads its answer too.
 
 #include <array>
 #include <cstddef>
@@ -29,7 +29,7 @@
 
 namespace millrace::tokenizer {
 
-// What one pass over one text, from its begin to its end, remembers for a pattern that looks around.
+// The memory of one pass over one text, from beginning to end, for a pattern that looks around.
 class LookAroundMemory {
  public:
   void clear() {
@@ -40,66 +40,69 @@ class LookAroundMemory {
 
  private:
   friend class PatternAutomaton;
-  friend class AutomatonSteps;      // of the tests
-  size_t search_ = 0;               // where the search for the next match begins
-  std::optional<size_t> last_end_;  // of the last match
-  size_t match_end_ = 0;            // of the match behind the last word that was given, if that was none
-  std::vector<uint8_t> ahead_;      // of each place: which look-aheads hold there, and which are known to hold or not
+  friend class AutomatonSteps;      // for tests
+  size_t search_ = 0;               // start of the search for the next match
+  std::optional<size_t> last_end_;  // end of the last match
+  size_t match_end_ = 0;            // end of the match after the last returned word, if that word was not a match
+  std::vector<uint8_t> ahead_;      // for each place: which look-aheads hold there, and for which this is known
 };
 
 class PatternAutomaton {
  public:
-  // nullptr for what parse_regex() refuses, and what needs too large a table. `pattern`: as the tokenizer.json has it.
+  // Compiles `pattern`, written as in the tokenizer.json. Returns nullptr if parse_regex() refuses it or the table
+  // would be too large.
   static std::shared_ptr<const PatternAutomaton> compile(std::string_view pattern);
 
-  // The characters for which `contains` is true; one is a match, or a run of them.
+  // Returns a pattern that matches a character for which `contains` is true, or a run of such characters with
+  // `in_runs`.
   static std::shared_ptr<const PatternAutomaton> of_characters(const std::function<bool(uint32_t)>& contains,
                                                                bool in_runs);
 
-  // Whether each character begins a match, whatever follows it: no text lies between two matches.
+  // Returns whether each character begins a match, whatever follows it, so that there is no text between two matches.
   bool covers_all() const;
-  // True: cutting a text into matches takes time linear in it, whatever it is. False: that is not known.
+  // Returns whether cutting any text into matches is known to take linear time.
   bool is_linear() const;
-  // The same pattern for text of which each byte stands for the character that spells it (byte_map.h).
+  // Returns the same pattern for text in which each byte means the character that spells it (byte_map.h).
   std::shared_ptr<const PatternAutomaton> over_spelled_bytes() const;
 
-  // Whether a match depends on more than the text that it takes and the next character, or may be empty. Such a pattern
+  // Returns whether a match depends on more than its own text and the next character, or may be empty. Such a pattern
   // needs the whole text and the memory of one pass over it.
   bool looks_around() const { return looks_around_; }
 
   struct Match {
     size_t begin = 0, end = 0;
   };
-  // The next match in `text`, nullopt when there is no other. An empty match right behind another one counts for
-  // nothing. REQUIRES: looks_around().
+  // Returns the next match in `text`; nullopt if there is none. Skips an empty match directly after another match.
+  // REQUIRES: looks_around().
   std::optional<Match> find_next(std::string_view text, LookAroundMemory& memory) const;
 
-  // The end of the match that begins at `p`; nullptr when none does. REQUIRES: p < end; not looks_around().
+  // Returns the end of the match that begins at `p`; nullptr if none does. REQUIRES: p < end; not looks_around().
   const uint8_t* match(const uint8_t* p, const uint8_t* end) const {
     return is_over_bytes_ ? match_of<true>(p, end) : match_of<false>(p, end);
   }
-  // The first character at or behind `p` with which a match may begin, or `end`. REQUIRES: not looks_around().
+  // Returns the first character at or after `p` that a match may begin with, or `end`. REQUIRES: not looks_around().
   const uint8_t* find_start(const uint8_t* p, const uint8_t* end) const {
     return is_over_bytes_ ? find_start_of<true>(p, end) : find_start_of<false>(p, end);
   }
 
-  // The ends of the matches that follow `begin` and of what lies between them, as WordScanner::next_words.
+  // Writes the ends of the matches that follow `begin` and of the text between them, as WordScanner::next_words does.
   size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends, LookAroundMemory& memory) const;
 
  private:
   friend class AutomatonBuilder;
-  friend class AutomatonSteps;  // of the tests
-  // Bits of an entry. kMatches: the text before this character is a match. kSkips: a to z keep the state.
-  // kSkipsCapitals: so do A to Z. kAsks: look-aheads decide the entry. Above kRowShift: where the row of the next state
-  // begins.
+  friend class AutomatonSteps;  // for tests
+  // The bits of an entry. kMatches: the text before this character is a match. kSkips: a to z keep the state.
+  // kSkipsCapitals: A to Z keep it too. kAsks: look-aheads decide the entry. The bits above kRowShift hold the start
+  // of the next state's row.
   static constexpr uint32_t kMatches = 1, kSkips = 2, kSkipsCapitals = 4, kAsks = 8, kRowShift = 4, kDead = 0xFFFFFFF0;
 
-  // Whether what follows a place matches an expression. The table reads the text backwards.
+  // Answers whether the text after a place matches an expression. The table reads the text backwards.
   struct Ahead {
-    std::vector<uint32_t> table;     // [state][class of the next character][kind of the previous one]: the row of the
-                                     // state before the next character, twice, and whether it matches
-    std::vector<uint8_t> kinds;      // of the previous character, by its class
-    std::vector<uint8_t> goes_on;    // by the class of the next character: whether text behind it matters
+    // [state][class of the next character][kind of the previous one]: twice the row of the state before the next
+    // character, plus 1 if the expression matches.
+    std::vector<uint32_t> table;
+    std::vector<uint8_t> kinds;      // kind of the previous character, by its class
+    std::vector<uint8_t> goes_on;    // by the class of the next character: whether text after it matters
     std::vector<uint8_t> may_match;  // by the class of the next character
   };
   static constexpr size_t kMostAheads = 4;
@@ -148,26 +151,26 @@ class PatternAutomaton {
   size_t next_words_around(std::string_view piece, size_t begin, std::span<size_t> ends,
                            LookAroundMemory& memory) const;
 
-  // Writes the ends of the plain words that begin with the space at `p` (see find_plain_words), as offsets from `base`,
-  // and returns how many. REQUIRES: 64 bytes may be read, and `ends` has room for 63.
+  // Writes the ends of the plain words that begin with the space at `p` (see find_plain_words), as offsets from
+  // `base`, and returns their number. REQUIRES: 64 bytes may be read, and `ends` has room for 63.
   size_t plain_words(const uint8_t* p, const uint8_t* base, size_t* ends) const;
 
-  // Behind the letters a to z at `p`; `fold` is 0x20 for A to Z too.
+  // Returns the place after the letters a to z at `p`. With `fold` 0x20, skips A to Z too.
   static const uint8_t* skip_letters(const uint8_t* p, const uint8_t* end, uint8_t fold);
 
-  std::vector<uint8_t> classes_;  // of each code point, kCodePointTableSize; or of each byte
+  std::vector<uint8_t> classes_;  // by code point, kCodePointTableSize entries; or by byte
   std::vector<uint32_t> table_;   // [state][conditions that hold][class]; the first row is the start
-  size_t width_ = 0;              // of a row
-  size_t end_class_ = 0;          // of the end of the text; the last one
+  size_t width_ = 0;              // length of a row
+  size_t end_class_ = 0;          // class of the end of the text; the last one
   bool looks_around_ = false;
-  // Where it looks around
-  std::vector<uint32_t> start_rows_;  // by the class of the character before the match; end_class_ at the begin
-  std::vector<Ahead> aheads_;         // whether they match is condition 0, 1, ...
-  size_t search_condition_ = 0;       // the bit of the condition that the search begins here; 0 without it
+  // Used if looks_around_.
+  std::vector<uint32_t> start_rows_;  // by the class of the character before the match; at the beginning end_class_
+  std::vector<Ahead> aheads_;         // condition i: the look-ahead aheads_[i] matches
+  size_t search_condition_ = 0;       // bit of the condition that the search begins here; 0: not used
   bool is_over_bytes_ = false;
   bool has_plain_words_ = false;
-  std::array<uint8_t, 2> marks_ = {
-      ',', '.'};  // that stand alone between a plain word and a space; ' ' for one that does not
+  // Marks that are words by themselves between a plain word and a space; ' ': not such a mark.
+  std::array<uint8_t, 2> marks_ = {',', '.'};
 };
 
 inline const uint8_t* PatternAutomaton::skip_letters(const uint8_t* p, const uint8_t* end, uint8_t fold) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Cuts a piece of text into words exactly where the regular expression of a tokenizer.json would, without a regular
-// expression engine: the commonest patterns have hand-written scanners, most others become a table
+// Cuts a piece of text into words exactly as the regular expression of a tokenizer.json would, without a regular
+// expression engine. The commonest patterns have hand-written scanners; most others become a table
 // (pattern_automaton.h). Immutable, thread-safe.
 
 #include <array>
@@ -20,27 +20,27 @@
 
 namespace millrace::tokenizer {
 
-// The expression that ByteLevel splits by: GPT-2's.
+// The expression by which ByteLevel splits: GPT-2's.
 inline constexpr std::string_view kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 class WordScanner {
  public:
-  // What cuts by the matches of `pattern` as the file has it, if there is one. What lies between two matches is a word
-  // too. An empty pattern makes a piece one word.
+  // Returns a scanner that cuts by the matches of `pattern`, written as in the file, if there is one. Text between two
+  // matches is a word too. An empty pattern makes a piece one word.
   static std::optional<WordScanner> find(std::string_view pattern);
-  // The hand-written scanner for `pattern`. Its matches lie side by side, whatever the text.
+  // Returns the hand-written scanner for `pattern`. Its matches are adjacent in any text.
   static std::optional<WordScanner> find_scanner(std::string_view pattern);
 
-  // Whether no text lies between two matches, whatever the text.
+  // Returns whether there is no text between two matches, in any text.
   bool covers_all() const { return automaton_ == nullptr ? !looks_back_ : automaton_->covers_all(); }
-  // Whether a word depends on the text before it: the piece that is cut begins where a text does, or a word of the step
-  // before this one.
+  // Returns whether a word depends on the text before it. Then a piece must begin where a text does, or at a word of
+  // the previous step.
   bool looks_back() const { return looks_back_; }
 
-  // Fills `ends` with the ends of the words that follow `begin`, as offsets in `piece`, and returns how many it wrote.
-  // 0 only at the end of the piece. REQUIRES: `begin` is 0 or the last end that was returned, `ends` is not empty,
-  // `memory` is that of this piece.
+  // Fills `ends` with the ends of the words that follow `begin`, as offsets in `piece`, and returns their number; 0
+  // only at the end of the piece. REQUIRES: `begin` is 0 or the last end that was returned, `ends` is not empty,
+  // `memory` belongs to this piece.
   size_t next_words(std::string_view piece, size_t begin, std::span<size_t> ends, LookAroundMemory& memory) const;
 
  private:
@@ -52,20 +52,20 @@ class WordScanner {
   Scan scan_ = nullptr;
   bool looks_back_ = false;
   std::shared_ptr<const PatternAutomaton> automaton_;
-  BlockScan blocks_ = nullptr;  // beside the table
+  BlockScan blocks_ = nullptr;  // used besides the table
 };
 
-// Whether a step of this kind (Digits, Punctuation, WhitespaceSplit, CharDelimiterSplit) cuts at `c`.
+// Returns whether a step of this kind (Digits, Punctuation, WhitespaceSplit, CharDelimiterSplit) cuts at `c`.
 bool is_split_at(const CharacterSplitSpec& spec, uint32_t c);
 
-// Scanners one after another: each cuts the words of the one before it.
+// A chain of scanners: each cuts the words of the previous one.
 class WordScannerChain {
  public:
   static constexpr size_t kMost = 8;
-  static constexpr size_t kFewest = 64;  // with room for as many words, blocks are scanned
+  static constexpr size_t kFewest = 64;  // blocks are scanned if there is room for this many words
 
-  // Uses only the regular expression of a ByteLevel; later steps see each byte as the character that spells it.
-  // Errors: unsupported (a step that does more than cut, a pattern that only Oniguruma knows).
+  // Builds the chain. Uses only the regular expression of a ByteLevel; later steps see each byte as the character that
+  // spells it. Errors: unsupported (a step that does more than cut, a pattern that only Oniguruma supports).
   [[nodiscard]] static Result<WordScannerChain> build(std::span<const PreTokenizerSpec> steps);
 
   // Finds the words of one piece, from left to right. The chain and the text must outlive it.
@@ -74,7 +74,7 @@ class WordScannerChain {
     Cursor(const WordScannerChain& chain, std::string_view piece) : chain_(chain), piece_(piece) {
       ends_of_words_[0] = piece.size();
     }
-    // As WordScanner::next_words, from where the call before it ended.
+    // Returns the next words as WordScanner::next_words does, from where the last call ended.
     size_t next(std::span<size_t> ends);
 
    private:
@@ -83,7 +83,7 @@ class WordScannerChain {
     const WordScannerChain& chain_;
     const std::string_view piece_;
     size_t at_ = 0;
-    // [i]: of the word that the pre-tokenizer i is cutting
+    // [i]: the word that pre-tokenizer i is cutting
     std::array<size_t, kMost> begins_of_words_{}, ends_of_words_{};
     std::array<LookAroundMemory, kMost> memories_;
   };

@@ -5,7 +5,7 @@
 
 namespace millrace::video {
 
-// cut_video, join_difference and join_videos. REQUIRES: the Videos are of this library.
+// Implements cut_video, join_difference and join_videos. REQUIRES: this library opened the Videos.
 [[nodiscard]] Result<CutReport> cut(Video& source, int64_t begin, int64_t end, ByteSink& out,
                                     const CutOptions& options);
 [[nodiscard]] Result<std::string> difference(Video& first, Video& part);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// FFmpeg's objects as owners, its errors as texts, and a RandomReader or memory as its file.
+// Wraps FFmpeg's objects in owners and its error codes in texts, and lets FFmpeg read a RandomReader and write memory.
 
 extern "C" {
 #include <libavcodec/avcodec.h>
@@ -36,10 +36,10 @@ struct FreeHandle {
 template <class T>
 using Handle = std::unique_ptr<T, FreeHandle>;
 
-// FFmpeg's text for its error code, with the last line that it logged on this thread since the last call.
+// Returns FFmpeg's text for its error code, with the last line that FFmpeg logged on this thread since the last call.
 std::string ffmpeg_error(int code);
 
-// Takes FFmpeg's log lines from the terminal: they go into the messages of errors. Once a process.
+// Diverts FFmpeg's log lines from the terminal into error messages. Takes effect once per process.
 void keep_ffmpeg_quiet();
 
 inline Rational to_rational(AVRational r) {
@@ -49,8 +49,8 @@ inline AVRational to_av(Rational r) {
   return {static_cast<int>(r.num), static_cast<int>(r.den)};
 }
 
-// A RandomReader as FFmpeg's input. Ranges may be blanked: they read as zeros and cost no read, which lets the tables
-// of a file be gone through without its pictures.
+// A RandomReader as FFmpeg's input. Blanked ranges read as zeros without a read of the file, so FFmpeg can scan a
+// file's tables without reading its pictures.
 class ReaderInput {
  public:
   explicit ReaderInput(const RandomReader& file, std::stop_token stop = {});
@@ -79,7 +79,7 @@ class ReaderInput {
   AVIOContext* context_ = nullptr;
 };
 
-// Memory as FFmpeg's output, which it may read again while it moves the tables to the front.
+// Memory as FFmpeg's output. FFmpeg may read it again while it moves the tables to the front.
 class MemoryOutput {
  public:
   MemoryOutput();
@@ -88,7 +88,7 @@ class MemoryOutput {
   MemoryOutput& operator=(const MemoryOutput&) = delete;
 
   AVIOContext* context() { return context_; }
-  // A second look at the same bytes; the caller closes it with close_reader.
+  // Opens a reader of the same bytes; the caller closes it with close_reader.
   AVIOContext* open_reader();
   static void close_reader(AVIOContext* reader);
   // Allocates memory for `bytes` at once. Without it, growing copies the content again and again.
@@ -101,7 +101,7 @@ class MemoryOutput {
     size_t at = 0;
   };
   static int read(void* cursor, uint8_t* out, int size);
-  // FFmpeg 7 gives the bytes as const, older ones do not.
+  // FFmpeg 7 passes the bytes as const, older versions do not.
   template <class Byte>
   static int write(void* cursor, Byte* data, int size);
   static int64_t seek(void* cursor, int64_t offset, int whence);

@@ -9,11 +9,11 @@ namespace millrace::video {
 
 struct Track {
   std::shared_ptr<const FrameIndex> index;
-  Handle<AVCodecParameters> parameters;  // video_delay as the index has it
+  Handle<AVCodecParameters> parameters;  // video_delay set from the index
   int64_t streams = 0;
 };
 
-// The first video track. Uses `index`, if given, instead of a scan. Errors: as open_video.
+// Reads the first video track. Uses `index`, if given, instead of a scan. Errors: as open_video.
 [[nodiscard]] Result<Track> read_track(const RandomReader& file, std::shared_ptr<const FrameIndex> index,
                                        std::stop_token stop);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Takes back what an encoder does to the scheduling of threads. SVT-AV1, where the process is root's, puts the thread
-// that opens it and all threads of its own under SCHED_FIFO with priority 99 (EbThreads.c, check_set_prio): until they
-// wait, nothing else of the machine runs on their processors.
+// Undoes changes that an encoder makes to the scheduling of threads. In a process of root, SVT-AV1 puts its own
+// threads and the thread that opens it under SCHED_FIFO with priority 99 (EbThreads.c, check_set_prio). Until such a
+// thread waits, nothing else on the machine runs on its processor.
 
 #include <pthread.h>
 #include <sched.h>
@@ -14,9 +14,9 @@ namespace millrace::video {
 
 class ThreadPolicy {
  public:
-  // Remembers how the calling thread is scheduled, and which threads the process has.
+  // Remembers the scheduling of the calling thread and the threads of the process.
   ThreadPolicy();
-  // Schedules the calling thread, and those that were not there before, as it was. To be called on the same thread.
+  // Gives the calling thread, and all threads created since, the remembered scheduling. Call it on the same thread.
   void restore() const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// An MP4 with one video track, in memory, its tables in front.
+// Writes an MP4 with one video track to memory, with its tables at the front.
 
 #include "millrace/video/encode.h"
 #include "millrace/video/ffmpeg/handles.h"
@@ -17,9 +17,9 @@ class Mp4Writer {
   Mp4Writer(const Mp4Writer&) = delete;
   Mp4Writer& operator=(const Mp4Writer&) = delete;
 
-  // About how many bytes of packets will come.
+  // Reserves memory for about `bytes` bytes of packets.
   void expect(int64_t bytes) { output_.reserve(static_cast<size_t>(bytes)); }
-  // In the order of decoding; times in the time base given to open. Takes what `packet` refers to.
+  // Adds a packet, in decode order; its times are in the time base given to open(). Takes over the data of `packet`.
   [[nodiscard]] Status add(AVPacket& packet);
   [[nodiscard]] Result<std::vector<std::byte>> finish();
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Requests to one Hub: with the token to the endpoint and to no other host, redirects followed, sent again when that
-// may help. When the Hub asks for a pause, all requests keep it. Thread-safe.
+// Sends requests to one Hub. Sends the token to the endpoint and to no other host, follows redirects, and retries if
+// that may help. When the Hub asks for a pause, all requests wait. Thread-safe.
 
 #include <atomic>
 #include <functional>
@@ -21,9 +21,9 @@ struct Question {
   http::Method method = http::Method::kGet;
   std::string url;                   // percent-encoded
   std::string name;                  // the object's name in messages
-  std::vector<std::string> headers;  // besides those of every request
+  std::vector<std::string> headers;  // in addition to those of every request
   std::span<std::byte> out;          // see http::Request::out
-  bool follows = true;               // redirects
+  bool follows = true;               // follow redirects
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
 };
@@ -38,16 +38,16 @@ struct Answer {
 
 class Client {
  public:
-  // The Client of this process for these options. Never destroyed: requests may be under way at exit. Errors:
-  // invalid_argument (an endpoint that is no URL).
+  // Returns the Client of this process for these options. It is never destroyed, because requests may be under way at
+  // exit. Errors: invalid_argument (an endpoint that is no URL).
   [[nodiscard]] static Result<Client*> find(const HubOptions& options);
 
   const HubOptions& options() const { return options_; }
   bool is_at_endpoint(std::string_view url) const { return web::origin_of(url) == origin_; }
 
-  // `done` is called once, on a thread of the transport, with the last answer, whatever its status. It must not wait.
-  // Errors: those of http::Client, permission_denied (redirected from https to http), unavailable (redirected without
-  // end).
+  // Starts a request. `done` is called once, on a thread of the transport, with the last answer of any status. It must
+  // not wait. Errors: those of http::Client, permission_denied (redirected from https to http), unavailable
+  // (redirected without end).
   using Done = std::function<void(Result<Answer>)>;
   void start(Question question, Done done);
   [[nodiscard]] Result<Answer> fetch(Question question);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Reads of one file of the Hub at one commit: in pieces, from where the Hub redirects to, checked. Thread-safe.
+// Reads one file of the Hub at one commit: in pieces, from the location that the Hub redirects to, with checks.
+// Thread-safe.
 
 #include <functional>
 #include <memory>
@@ -14,10 +15,10 @@
 
 namespace millrace::hub {
 
-// The checksum that a version proves; nullopt where the version is no hash.
+// Returns the checksum that a version contains; nullopt if the version is no hash.
 std::optional<ContentChecksum> checksum_of_version(std::string_view version);
 
-// A file at a commit, and where its content lies. Thread-safe.
+// A file at a commit, and the location of its content. Thread-safe.
 class File {
  public:
   File(RepoView view, std::string path, std::string commit, int64_t size, std::string version);
@@ -27,15 +28,15 @@ class File {
   int64_t size() const { return size_; }
   const std::string& version() const { return version_; }
 
-  // Calls `then` with the URL to read from: at once where it is known, or the file is small and the Hub redirects each
-  // read; else after the Hub was asked, once for all that wait.
+  // Calls `then` with the URL to read from. Calls it at once if the location is known, or if the file is small,
+  // because the Hub then redirects each read. Otherwise asks the Hub first, once for all waiting callers.
   using Then = std::function<void(Result<std::string>)>;
   void locate(Then then);
   // Notes that the Hub keeps the content at `url`.
   void set_location(const std::string& url);
   // Forgets `url`, whose signature has expired.
   void forget_location(const std::string& url);
-  // Checks what the Hub says of the file. Errors: corruption (another commit, another version).
+  // Checks the Hub's answer about the file. Errors: corruption (another commit, another version).
   [[nodiscard]] Status check_hub(const Answer& answer) const;
 
  private:

@@ -65,16 +65,24 @@ Status make_directories(const Context& context, const std::string& dir) {
   return fail(ErrorCode::kUnavailable, "make directory {}: other processes keep removing it", dir);
 }
 
+Status set_directory_attributes(const Context& context, const std::string& dir, const PosixAttributes& attributes) {
+  struct stat link{};
+  if (context.sys->lstat(or_root(dir).c_str(), &link) == 0 && S_ISLNK(link.st_mode)) return {};
+  RETURN_IF_ERROR(make_directories(context, dir));
+  ASSIGN_OR_RETURN(const Fd fd, open_fd(*context.sys, or_root(dir), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  return set_posix_attributes(context, fd, or_root(dir), attributes);
+}
+
 Status remove_empty_directory(const std::string& dir) {
   Status in_the_way;
   const auto note = [&](Status status) {
     if (in_the_way && !status) in_the_way = std::move(status);
   };
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
-    const std::string path = entry.path().string();
+  for (std::filesystem::directory_iterator at(dir, error), end; !error && at != end; at.increment(error)) {
+    const std::string path = at->path().string();
     std::error_code unknown;
-    const bool is_directory = entry.symlink_status(unknown).type() == std::filesystem::file_type::directory;
+    const bool is_directory = at->symlink_status(unknown).type() == std::filesystem::file_type::directory;
     note(is_directory ? remove_empty_directory(path)
                       : fail(ErrorCode::kInvalidArgument, "{} is a directory that holds {}", dir, path));
   }

@@ -16,6 +16,10 @@ namespace millrace::local {
 // user may not read count as durable. Directories above a mount point are not synced.
 [[nodiscard]] Status sync_directory(const Context& context, const std::string& dir);
 
+// As Storage::set_folder_attributes.
+[[nodiscard]] Status set_directory_attributes(const Context& context, const std::string& dir,
+                                              const PosixAttributes& attributes);
+
 // Removes the empty directories below `dir`, then `dir`. Follows no link. Errors: invalid_argument naming a file in the
 // way, permission_denied.
 [[nodiscard]] Status remove_empty_directory(const std::string& dir);

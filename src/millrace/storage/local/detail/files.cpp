@@ -8,6 +8,8 @@
 #include <array>
 #include <charconv>
 
+#include "millrace/base/log.h"
+
 namespace millrace::local {
 namespace {
 
@@ -174,6 +176,29 @@ PosixAttributes posix_attributes(const struct stat& info) {
           .group = info.st_gid,
           .accessed = FileTime(info.st_atim),
           .modified = FileTime(info.st_mtim)};
+}
+
+Status set_posix_attributes(const Context& context, const Fd& fd, const std::string& path,
+                            const PosixAttributes& attributes) {
+  Syscalls& sys = *context.sys;
+  if (attributes.mode != 0) {
+    const int64_t given = retry([&] { return sys.fchown(fd.get(), attributes.owner, attributes.group); });
+    if (given < 0 && given != -EPERM && given != -EINVAL) return sys_fail(given, "change the owner of " + path);
+    if (given < 0 && !context.state->get().told_of_owners.exchange(true)) {
+      log(LogLevel::kWarning,
+          "{}: this user may not give files to others, so that this and further files keep the "
+          "owner they have ({}:{} was asked for)",
+          path, attributes.owner, attributes.group);
+    }
+    // The new owner must not lend rights that the former owner gave.
+    const mode_t kept = given < 0 ? 01777 : 07777;
+    const int64_t changed = retry([&] { return sys.fchmod(fd.get(), attributes.mode & kept); });
+    if (changed < 0) return sys_fail(changed, "change the mode of " + path);
+  }
+  const timespec times[2] = {attributes.accessed.as_timespec(), attributes.modified.as_timespec()};
+  const int64_t stamped = retry([&] { return sys.futimens(fd.get(), times); });
+  if (stamped < 0) return sys_fail(stamped, "set the times of " + path);
+  return {};
 }
 
 Result<bool> try_lock(Syscalls& sys, const Fd& fd, const std::string& path, LockMode mode) {

@@ -139,6 +139,10 @@ void wait_in_calls(const Fd& fd, int flags);
 std::string version_of(const struct stat& info);
 ObjectInfo object_info(std::string key, const struct stat& info);
 PosixAttributes posix_attributes(const struct stat& info);
+// Sets owner, mode and times of the open file or directory. Where this user may not give it to the owner, that stays,
+// and one warning says so.
+[[nodiscard]] Status set_posix_attributes(const Context& context, const Fd& fd, const std::string& path,
+                                          const PosixAttributes& attributes);
 
 // Locks a file or directory (flock; the lock goes with the process). False when another process holds it. Errors:
 // unsupported where the file system has no locks.

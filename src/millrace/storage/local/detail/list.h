@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: listings, and leftovers of dead writers. Thread-safe.
+// Private to local/: lists objects, and unfinished writes of dead writers. Thread-safe.
 
 #include <string>
 #include <string_view>
@@ -13,7 +13,7 @@ namespace millrace::local {
 
 // One name in a directory.
 struct DirectoryEntry {
-  std::string name;  // a directory's ends in '/', so that byte order of names is byte order of keys
+  std::string name;  // a directory name ends in '/', so that names sort like keys
   ObjectKind kind = ObjectKind::kFile;
   bool is_directory() const { return name.ends_with('/'); }
 };
@@ -21,22 +21,23 @@ struct Directory {
   uint64_t device = 0, inode = 0;
   std::vector<DirectoryEntry> entries;  // in byte order
 };
-// The same as in ListOptions.
+// The options of the same names in ListOptions.
 struct DirectoryOptions {
   bool follow_links = true;
   bool others = false;
 };
-// Unfinished writes are listed too. A directory that does not exist is empty.
+// Reads a directory, including unfinished writes. A missing directory is empty.
 [[nodiscard]] Result<Directory> read_directory(Syscalls& sys, const std::string& path,
                                                const DirectoryOptions& options = {});
 
-// The directories from the start of a walk to here. A link to one of them ends the walk there instead of looping.
+// The directories from the start of a walk to the current one. A link to one of them is not entered, so that the walk
+// does not loop.
 class WalkPath {
  public:
   bool contains(const Directory& directory) const;
-  // False when the directory is on the path already, or is empty.
+  // Adds the directory to the path. Returns false when it is already on the path, or is empty.
   bool enter(const Directory& directory);
-  // Call when leaving an entry that turned out to be no directory.
+  // Call instead of enter() for an entry that turned out to be no directory.
   void enter_nothing() { inodes_.emplace_back(0, 0); }
   void leave() { inodes_.pop_back(); }
 
@@ -44,17 +45,17 @@ class WalkPath {
   std::vector<std::pair<uint64_t, uint64_t>> inodes_;
 };
 
-// "a/b/" of "a/b/c": the directory of keys with this prefix; "" for the root.
+// Returns "a/b/" for "a/b/c": the directory of keys with this prefix; "" for the root.
 std::string_view directory_part(std::string_view prefix);
 
-// A listing between two pages. Keeps the directories on its path, so that the next page need not read them again. For
-// one thread at a time.
+// The state of a listing between two pages. Keeps the directories on its path, so that the next page need not read
+// them again. For one thread at a time.
 class ListWalk {
  public:
-  // Starts behind `options.page_token`.
+  // Starts after `options.page_token`.
   ListWalk(std::string_view prefix, const ListOptions& options) : prefix_(prefix), options_(options) {}
   [[nodiscard]] Result<ListPage> page(const Context& context, int64_t max_keys);
-  // Whether these ask for the page after the last one.
+  // Whether these arguments request the page after the last one.
   bool continues(std::string_view prefix, const ListOptions& options) const;
 
  private:
@@ -76,11 +77,11 @@ class ListWalk {
   std::string last_;  // the last key or prefix of the last page
 };
 
-// As Storage::list, list_uploads, abort_uploads. REQUIRES: checked arguments.
+// Implement Storage::list, list_uploads and abort_uploads. REQUIRES: checked arguments.
 [[nodiscard]] Result<ListPage> list_objects(const Context& context, std::string_view prefix,
                                             const ListOptions& options);
 [[nodiscard]] Result<std::vector<ObjectInfo>> list_local_uploads(const Context& context, std::string_view prefix);
-// The path of an upload that list_uploads found. Errors: invalid_argument for any other upload.
+// Returns the path of an upload that list_uploads found. Errors: invalid_argument for any other upload.
 [[nodiscard]] Result<std::string> upload_path(const Context& context, const ObjectInfo& upload, std::string_view what);
 [[nodiscard]] Status abort_local_uploads(const Context& context, std::span<const ObjectInfo> uploads);
 

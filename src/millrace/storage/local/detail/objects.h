@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: one object being read, one being written.
+// Private to local/: reads and writes one object.
 
 #include <memory>
 #include <string>
@@ -15,7 +15,8 @@ namespace millrace::local {
 // Reads one open file. Thread-safe.
 class LocalReader final : public RandomReader, public LocalFile {
  public:
-  // The read as one transfer that waits for the disk alone, if it is one. Call check_unchanged() after it.
+  // Returns the read as one transfer that waits only for the disk, if it is one. Call check_unchanged() after the
+  // transfer.
   std::optional<Transfer> transfer(int64_t offset, std::span<std::byte> out) const;
 
   [[nodiscard]] static Result<std::unique_ptr<RandomReader>> open(std::shared_ptr<const Context> context,
@@ -40,13 +41,13 @@ class LocalReader final : public RandomReader, public LocalFile {
   const Fd fd_;
   const struct stat opened_;
   const std::string version_;
-  std::optional<Stream> stream_;  // with OpenOptions::once
+  std::optional<Stream> stream_;  // set with OpenOptions::once
 };
 
-// As Storage::open_write.
+// Implements Storage::open_write.
 [[nodiscard]] Result<std::unique_ptr<Writer>> open_local_writer(std::shared_ptr<const Context> context,
                                                                 std::string_view key, const WriteOptions& options);
-// As Storage::resume_write.
+// Implements Storage::resume_write.
 [[nodiscard]] Result<std::unique_ptr<Writer>> resume_local_writer(std::shared_ptr<const Context> context,
                                                                   const ObjectInfo& upload,
                                                                   const WriteOptions& options);

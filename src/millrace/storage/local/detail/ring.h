@@ -2,7 +2,8 @@
 #pragma once
 
 // Private to local/: transfers through io_uring(7). A thread that calls pread waits for one transfer. A thread with a
-// ring has many under way, so few threads keep a disk busy that is fast only with many requests. Thread-safe.
+// ring has many transfers under way, so a few threads keep a disk busy that is fast only with many requests.
+// Thread-safe.
 
 #include <cstdint>
 #include <memory>
@@ -20,17 +21,19 @@ struct Transfer {
   int fd = -1;
   bool is_write = false;
   int64_t offset = 0;
-  std::span<std::byte> memory;  // only read, if it is a write
+  std::span<std::byte> memory;  // a write only reads it
 };
 
-// A transfer in the queue. Destroying the rings destroys it unstarted.
+// A transfer in the queue. Destroying the rings destroys tasks that have not started.
 class RingTask {
  public:
   virtual ~RingTask() = default;
   virtual int priority() const = 0;  // higher starts earlier
-  // Called, like `end`, on a thread of the rings. nullopt: no transfer is needed any more, and the task is destroyed.
+  // Returns the transfer to start. nullopt: no transfer is needed any more, and the task is destroyed. Called, like
+  // `end`, on a thread of the rings.
   virtual std::optional<Transfer> begin() = 0;
-  // `result`: the bytes moved, perhaps fewer than asked for, or -errno. Must not wait, except for metadata of the file.
+  // `result`: the bytes moved, perhaps fewer than requested, or -errno. Must not wait, except for metadata of the
+  // file.
   virtual void end(int64_t result) = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: large files that are read or written once and need not stay in memory. On disk file systems a
-// piece bypasses the page cache (O_DIRECT). Elsewhere it goes through the cache and is dropped from it afterwards.
+// Private to local/: moves large files that are read or written once and need not stay in memory. On disk file systems
+// a piece bypasses the page cache (O_DIRECT). Elsewhere it goes through the cache and is dropped from it afterwards.
 // Thread-safe.
 
 #include <cstdint>
@@ -15,15 +15,15 @@
 
 namespace millrace::local {
 
-// How large pieces are moved.
+// Decides how large pieces are moved.
 class StreamPolicy {
  public:
   explicit StreamPolicy(LocalDirect mode) : mode_(mode) {}
 
-  // The smallest object (written, or read once) and the smallest piece of it that are streamed.
+  // The smallest object (written, or read once) that is streamed, and its smallest streamed piece.
   int64_t smallest_object_bytes(bool write) const;
   size_t smallest_piece_bytes() const;
-  // Objects are streams even without OpenOptions::once.
+  // Whether objects are streams even without OpenOptions::once.
   bool takes_all() const { return mode_ == LocalDirect::kAlways; }
   // Whether pieces bypass the page cache. `type` is statfs.f_type.
   bool is_direct(dev_t device, int64_t type);
@@ -36,18 +36,18 @@ class StreamPolicy {
   std::set<dev_t> refusing_ GUARDED_BY(mutex_);
 };
 
-// One open file as a stream. Moves what it can and returns how much. The caller moves the rest, and handles every
-// error, in the ordinary way.
+// One open file as a stream. Moves as much as it can and returns how much. The caller moves the rest in the ordinary
+// way, which also handles every error.
 class Stream {
  public:
-  // A stream of the file at `path` that is open as `fd`. Opens a second descriptor for O_DIRECT, if it is the same
-  // file. REQUIRES: `sys`, `policy` and `fd` outlive the stream.
+  // Streams the file at `path`, which is open as `fd`. Opens a second descriptor for O_DIRECT, if `path` is still the
+  // same file. REQUIRES: `sys`, `policy` and `fd` outlive the stream.
   Stream(Syscalls& sys, StreamPolicy& policy, const std::string& path, const Fd& fd, bool write);
 
   size_t read(int64_t offset, std::span<std::byte> out) const;
   size_t write(int64_t offset, std::span<const std::byte> data) const;
 
-  // The whole piece as one transfer past the page cache, if it would go that way.
+  // Returns the whole piece as one transfer that bypasses the page cache, if the piece would bypass it.
   std::optional<Transfer> direct_transfer(int64_t offset, std::span<std::byte> memory, bool write) const;
 
  private:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: Storage::submit. Transfers that wait for the disk alone go to the rings. Everything else goes to
-// the executor, including transfers that a ring did not complete, so one place handles short transfers and errors.
+// Private to local/: implements Storage::submit. Transfers that wait only for the disk go to the rings. All other
+// operations go to the executor, including transfers that a ring did not complete, so that one place handles short
+// transfers and errors.
 
 #include <functional>
 #include <memory>
@@ -15,12 +16,13 @@
 
 namespace millrace::local {
 
-// Operations that go to the rings at once. For one thread.
+// Operations that are submitted to the rings together. For one thread.
 class RingBatch {
  public:
   // REQUIRES: `context` outlives it.
   explicit RingBatch(const Context& context) : state_(context.state->get()), may_serve_(context.rings) {}
-  // Takes the operation if it is a `transfer`. `ended` is called when all bytes were moved, and says how it ended.
+  // Takes the operation if `transfer` is set. `ended` is called when all bytes were moved, and returns the result of
+  // the operation.
   void add(std::unique_ptr<PendingOperation>& operation, const std::optional<Transfer>& transfer,
            std::function<Status()> ended);
   void submit();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Private to local/: one file being written. writer.cpp: the unfinished file and its bytes; writer_commit.cpp: how it
-// becomes the object; writer_resume.cpp: how another process resumes it.
+// Private to local/: writes one file. writer.cpp writes the unfinished file; writer_commit.cpp makes it the object;
+// writer_resume.cpp resumes the file of another process.
 
 #include <sys/stat.h>
 
@@ -19,8 +19,8 @@
 
 namespace millrace::local {
 
-inline constexpr mode_t kNewFileMode = 0666;  // less the umask, as of any new file
-// While it is written: another process may have to resume it.
+inline constexpr mode_t kNewFileMode = 0666;  // minus the umask, as for any new file
+// The least mode while the file is written, because another process may have to resume it.
 inline constexpr mode_t kOwnerMode = 0600;
 
 class LocalWriter final : public Writer {
@@ -76,21 +76,21 @@ class LocalWriter final : public Writer {
   const std::string path_;
   const WriteOptions options_;
   const uint64_t generation_ = fork_generation();
-  std::string temp_path_;  // empty where there is none (any more)
-  Fd fd_;                  // until the commit
+  std::string temp_path_;  // empty: there is no unfinished file with a name
+  Fd fd_;                  // open until the commit
   bool is_locked_ = false;
-  std::optional<Stream> stream_;  // stream of a large object
+  std::optional<Stream> stream_;  // set for a large object
   std::atomic<int64_t> end_{0};   // offset after the last byte written
   std::string resumed_note_;
   Mutex note_mutex_;
   bool has_note_ GUARDED_BY(note_mutex_) = false;
   Fd note_fd_ GUARDED_BY(note_mutex_);             // file of the note that this writer has set
-  size_t note_bytes_ GUARDED_BY(note_mutex_) = 0;  // size of that note, where it may be written over
+  size_t note_bytes_ GUARDED_BY(note_mutex_) = 0;  // size of that note, if it may be overwritten
 };
 
-// A new name for an unfinished file of `target_name`, in the same directory.
+// Returns a new name for an unfinished file of `target_name`, in the same directory.
 std::string temp_name(std::string_view target_name);
-// The umask of this process, read from /proc, because umask(2) can only read it by changing it.
+// Returns the umask of this process from /proc, because umask(2) can only read it by changing it.
 mode_t current_umask();
 
 }  // namespace millrace::local

@@ -6,7 +6,6 @@
 #include <chrono>
 #include <utility>
 
-#include "millrace/base/log.h"
 #include "millrace/storage/local/detail/directories.h"
 #include "millrace/storage/local/detail/writer.h"
 
@@ -80,30 +79,13 @@ Result<struct stat> LocalWriter::finish_file(Durability durability) {
 }
 
 Status LocalWriter::set_attributes() {
-  const int64_t mtime = next_mtime_ns();
-  timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {mtime / 1'000'000'000, mtime % 1'000'000'000}};
-  if ((options_.mode | kOwnerMode) != options_.mode && options_.mode != 0 && !options_.posix) {
+  if (options_.posix) return set_posix_attributes(*context_, fd_, path_, *options_.posix);
+  if ((options_.mode | kOwnerMode) != options_.mode && options_.mode != 0) {
     const int64_t changed = retry([&] { return sys().fchmod(fd_.get(), options_.mode & ~current_umask()); });
     if (changed < 0) return sys_fail(changed, "change the mode of " + path_);
   }
-  if (const auto& posix = options_.posix) {
-    if (posix->mode != 0) {
-      const int64_t given = retry([&] { return sys().fchown(fd_.get(), posix->owner, posix->group); });
-      if (given < 0 && given != -EPERM && given != -EINVAL) return sys_fail(given, "change the owner of " + path_);
-      if (given < 0 && !context_->state->get().told_of_owners.exchange(true)) {
-        log(LogLevel::kWarning,
-            "{}: this user may not give files to others, so that this and further files keep the "
-            "owner they have ({}:{} was asked for)",
-            path_, posix->owner, posix->group);
-      }
-      // The new owner must not lend rights that the former owner gave.
-      const mode_t kept = given < 0 ? 01777 : 07777;
-      const int64_t changed = retry([&] { return sys().fchmod(fd_.get(), posix->mode & kept); });
-      if (changed < 0) return sys_fail(changed, "change the mode of " + path_);
-    }
-    times[0] = posix->accessed.as_timespec();
-    times[1] = posix->modified.as_timespec();
-  }
+  const int64_t mtime = next_mtime_ns();
+  const timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {mtime / 1'000'000'000, mtime % 1'000'000'000}};
   const int64_t stamped = retry([&] { return sys().futimens(fd_.get(), times); });
   if (stamped < 0) return sys_fail(stamped, "commit " + path_);
   return {};

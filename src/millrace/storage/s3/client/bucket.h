@@ -21,19 +21,20 @@ namespace millrace::s3 {
 // Shared by all users of a bucket.
 struct BucketState {
   struct Process {
-    Executor executor{4, "mr-s3-io"};  // runs submitted writes that are buffered
+    Executor executor{4, "mr-s3-io"};  // runs buffered submitted writes
     Mutex mutex;
-    std::set<std::string> uploads GUARDED_BY(mutex);  // begun here
+    std::set<std::string> uploads GUARDED_BY(mutex);  // uploads begun by this process
   };
 
-  // The server has answered our CRC-32C with its own: it checks what it stores, so MD5 is not needed.
+  // Whether the server answered our CRC-32C with its own. It then checks the bytes that it stores, so MD5 is not
+  // needed.
   std::atomic<bool> checks_crc{false};
-  // The server compares If-Match of a PUT with the ETag without its quotes (radosgw before 18 does).
+  // Whether the server compares If-Match of a PUT with the ETag without its quotes, as radosgw before 18 does.
   std::atomic<bool> bare_conditions{false};
   PerProcess<Process> process{[] { return std::make_unique<Process>(); }};
 };
 
-// A value. A copy with another `stop` is the same bucket for another caller.
+// A bucket as one caller sees it. A value. A copy with another `stop` is the same bucket for another caller.
 struct Bucket {
   std::shared_ptr<Service> service;
   std::shared_ptr<BucketState> state = std::make_shared<BucketState>();
@@ -45,17 +46,17 @@ struct Bucket {
   bool etag_is_md5 = true;
 
   std::string url(std::string_view key) const { return fmt::format("{}/{}", name, key); }
-  // A request to this bucket.
+  // Makes a request to this bucket.
   Request request(http::Method method, std::string key = {}, Pairs query = {}) const {
     return {.method = method, .bucket = bucket, .key = std::move(key), .query = std::move(query), .stop = stop};
   }
   // Waits for the answer. An answer other than 2xx is an error that begins with `what`.
   [[nodiscard]] Result<Answer> fetch(Request asked, std::string_view what) const;
-  // Errors: not_found.
+  // Returns the properties of an object. Errors: not_found.
   [[nodiscard]] Result<ObjectInfo> head(const std::string& key) const;
-  // As Storage::tags.
+  // Implements Storage::tags.
   [[nodiscard]] Result<ObjectTags> tags(const std::string& key) const;
-  // As Storage::checksum.
+  // Implements Storage::checksum.
   [[nodiscard]] Result<std::optional<ContentChecksum>> checksum(const ObjectInfo& object) const;
 };
 
@@ -66,12 +67,12 @@ inline bool is_success(const http::Response& response) {
 // Called at the end of a submitted operation, on a thread of the transport. It must return quickly.
 using OnDone = std::function<void(Status)>;
 
-// The bytes of a reader. A value.
+// The version of an object that a reader reads. A value.
 struct PinnedObject {
   std::string bucket, key, url;
   int64_t size = 0;
   std::string version;
-  bool check = true;  // compare with the checksum that the server keeps of the whole
+  bool check = true;  // compare with the server's checksum of the whole object
 };
 
 // The reader of one version of an object. Thread-safe.
@@ -91,7 +92,7 @@ class S3Reader final : public ServiceReader {
   const std::shared_ptr<const PinnedObject> object_;
 };
 
-// As Storage::open_write and resume_write.
+// Implement Storage::open_write and resume_write.
 [[nodiscard]] Result<std::unique_ptr<Writer>> open_s3_writer(std::shared_ptr<Bucket> bucket, std::string_view key,
                                                              const WriteOptions& options);
 [[nodiscard]] Result<std::unique_ptr<Writer>> resume_s3_writer(std::shared_ptr<Bucket> bucket, const ObjectInfo& upload,

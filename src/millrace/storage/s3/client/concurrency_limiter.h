@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Limits the requests under way to a server. The window shrinks when the server says "slow down" and grows with each
-// answer (additive increase, multiplicative decrease, as TCP's congestion avoidance, RFC 5681, 3.1). The user's limits
-// of requests and bytes a second apply too. Thread-safe.
+// Limits the number of requests under way to a server. The window shrinks when the server says "slow down" and grows
+// with each answer (additive increase, multiplicative decrease, as TCP's congestion avoidance, RFC 5681, 3.1). The
+// user's limits on requests and bytes per second apply too. Thread-safe.
 
 #include <cstdint>
 #include <deque>
@@ -16,7 +16,7 @@ namespace millrace::s3 {
 struct RequestLimits {
   int max_under_way = 128;
   double requests_per_second = 0;  // 0: no limit
-  double bytes_per_second = 0;     // rate of bodies, both ways together; 0: no limit
+  double bytes_per_second = 0;     // rate of bodies, sent and received together; 0: no limit
 };
 
 class ConcurrencyLimiter {
@@ -27,13 +27,14 @@ class ConcurrencyLimiter {
   // let it start.
   using Go = std::function<void(Clock::time_point not_before)>;
   void enter(int64_t bytes, Go go);
-  // A request has ended.
+  // Call when a request has ended.
   void leave();
-  // The server says "slow down". The request keeps its slot until its retry. `now` is another clock's in a simulation.
+  // Call when the server says "slow down". The request keeps its slot until its retry. A simulation passes `now` from
+  // its own clock.
   void slow_down(Clock::time_point now = Clock::now());
 
   double window() const;
-  // Requests that have entered and not left yet.
+  // The number of requests that have entered and not left yet.
   int under_way() const;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Parses S3's answers (XML of the Amazon S3 API Reference). Functions are thread-safe. Any other body is `unavailable`:
-// a device between us and the server answered.
+// Parses S3's answers (XML of the Amazon S3 API Reference). Functions are thread-safe. Any other body gives the error
+// `unavailable`, because a device between us and the server answered.
 
 #include <optional>
 #include <string>
@@ -17,11 +17,11 @@ namespace millrace::s3 {
 struct ErrorResponse {
   std::string code, message, region;
 };
-// The fields of an <Error> document; empty for any other body.
+// Parses the fields of an <Error> document; empty for any other body.
 ErrorResponse parse_error(std::string_view body);
 
-// The Error of a failed answer (by its status or its body). The message gives the request, the status and the server's
-// words.
+// Returns the Error for a failed answer, from its status or its body. The message contains the request, the status and
+// the server's message.
 Error error_of(const http::Response& response, std::string_view what);
 
 struct UploadPage {
@@ -43,22 +43,23 @@ struct PartPage {
 [[nodiscard]] Result<UploadPage> parse_uploads(std::string_view body);
 [[nodiscard]] Result<PartPage> parse_parts(std::string_view body);
 [[nodiscard]] Result<std::string> parse_upload_id(std::string_view body);
-// The ETag of CompleteMultipartUpload, CopyObject and UploadPartCopy; "" where the server omits it.
+// Parses the ETag in an answer of CompleteMultipartUpload, CopyObject or UploadPartCopy; "" if the server omits it.
 [[nodiscard]] Result<std::string> parse_etag(std::string_view body);
 // Parses the body of GetObjectTagging.
 [[nodiscard]] Result<ObjectTags> parse_tags(std::string_view body);
-// The first key that DeleteObjects could not remove.
+// Returns the error of the first key that DeleteObjects could not remove.
 [[nodiscard]] Status parse_removed(std::string_view body);
 
-// Size, version, time, metadata and headers from the headers of GET or HEAD.
+// Parses size, version, time, metadata and headers from the headers of GET or HEAD.
 [[nodiscard]] Result<ObjectInfo> parse_object(std::string key, const http::Response& response);
 
-// With this request header set to ENABLED, S3 answers with the checksum that it keeps of the whole object.
+// When this request header is ENABLED, S3 answers with its stored checksum of the whole object.
 inline constexpr const char* kChecksumMode = "x-amz-checksum-mode";
-// nullopt when there is no checksum that we compute, or it is a checksum of the parts' checksums.
+// Returns the checksum in an answer. nullopt when there is none of a supported kind, or it is a checksum of the parts'
+// checksums.
 std::optional<ContentChecksum> checksum_of(const http::Response& response);
 
-// For the text of an element in a request.
+// Escapes the text of an element in a request.
 std::string xml_escaped(std::string_view text);
 
 // Removes the quotes, and the W/ of a weak ETag.

@@ -8,7 +8,6 @@
 #include "millrace/base/log.h"
 #include "millrace/base/metrics.h"
 #include "millrace/base/thread/answer.h"
-#include "millrace/base/thread/executor.h"
 #include "millrace/storage/detail/backend.h"
 #include "millrace/storage/s3/client/responses.h"
 
@@ -70,7 +69,6 @@ struct Service::Process {
   Process(const http::ClientOptions& client, const RequestLimits& limits)
       : limiter(std::make_shared<ConcurrencyLimiter>(limits)), http(client) {}
   const std::shared_ptr<ConcurrencyLimiter> limiter;
-  Executor credentials_thread{1, "mr-s3-auth"};
   http::Client http;
 };
 
@@ -165,7 +163,7 @@ std::string Service::bucket_url(const std::string& bucket) const {
   return endpoint.scheme + "://" + endpoint.host + endpoint.path_prefix;
 }
 
-Result<http::Request> Service::sign(Call& call) {
+http::Request Service::sign(const Call& call) {
   const Request& request = call.request;
   std::string region = options_.region.empty() ? "us-east-1" : options_.region;
   {
@@ -193,9 +191,6 @@ Result<http::Request> Service::sign(Call& call) {
     out.stall_timeout = std::clamp(left, kShortestSilence, kLongestSilence);
     out.slow_after = std::min(out.slow_after, options_.timeout);
   }
-  ASSIGN_OR_RETURN(const aws::Credentials credentials, credentials_.get());
-  has_credentials_ = true;
-  call.credentials = credentials;
   aws::SignInput input;
   input.method = http::method_name(request.method);
   input.host = endpoint.host;
@@ -204,7 +199,7 @@ Result<http::Request> Service::sign(Call& call) {
   input.headers = request.headers;
   input.region = region;
   input.time = std::chrono::system_clock::now() + std::chrono::seconds(clock_ahead_s_.load());
-  const std::string query = aws::add_signed_headers(credentials, input, out);
+  const std::string query = aws::add_signed_headers(call.credentials, input, out);
   out.url = endpoint.scheme + "://" + endpoint.host + path;
   if (!query.empty()) out.url += "?" + query;
   return out;
@@ -221,19 +216,20 @@ void Service::start(Request request, Done done) {
   });
 }
 
-// Signs just before sending. When that needs new credentials, another thread does it.
+// Signs just before sending.
 void Service::launch(const std::shared_ptr<Call>& call) {
-  if (has_credentials_) return send(call);
-  process_.get().credentials_thread.submit([self = shared_from_this(), call] { self->send(call); });
+  credentials_.get([self = shared_from_this(), call](Result<aws::Credentials> credentials) {
+    self->send(call, std::move(credentials));
+  });
 }
 
-void Service::send(const std::shared_ptr<Call>& call) {
+void Service::send(const std::shared_ptr<Call>& call, Result<aws::Credentials> credentials) {
   call->sent = Clock::now();
   if (++call->tries == 1) call->begun = call->sent;
   process_metrics().add(Metric::kRequests, 1);
-  auto request = sign(*call);
-  if (!request) return end(call, tl::unexpected(std::move(request).error()));
-  process_.get().http.start(std::move(*request), [self = shared_from_this(), call](Result<http::Response> result) {
+  if (!credentials) return end(call, tl::unexpected(std::move(credentials).error()));
+  call->credentials = *std::move(credentials);
+  process_.get().http.start(sign(*call), [self = shared_from_this(), call](Result<http::Response> result) {
     self->finish(call, std::move(result));
   });
 }
@@ -253,9 +249,13 @@ void Service::finish(const std::shared_ptr<Call>& call, Result<http::Response> r
   log_try(*call, result);
   const auto wait = wait_before_retry(*call, result);
   if (wait) {
+    if (call->request.stop.stop_requested()) {
+      return end(call, fail(ErrorCode::kCancelled, "{} s3://{}/{}: stopped", http::method_name(call->request.method),
+                            call->request.bucket, call->request.key));
+    }
     call->not_before = now + *wait;
     const Clock::time_point last = std::min(call->request.deadline, call->begun + options_.timeout);
-    if (call->not_before < last && !is_away() && !call->request.stop.stop_requested()) {
+    if (call->not_before < last && !is_away()) {
       process_metrics().add(Metric::kRetries, 1);
       return launch(call);
     }
@@ -344,7 +344,6 @@ bool Service::renew_credentials(Call& call, const ErrorResponse& answer) {
   if (call.refreshed || !aws::is_expired_token(answer.code)) return false;
   call.refreshed = true;
   credentials_.refused(call.credentials);
-  has_credentials_ = false;
   return true;
 }
 

@@ -79,7 +79,7 @@ class Service : public std::enable_shared_from_this<Service> {
 
   bool is_held_back() const;  // the server said "slow down" lately
   void launch(const std::shared_ptr<Call>& call);
-  void send(const std::shared_ptr<Call>& call);
+  void send(const std::shared_ptr<Call>& call, Result<aws::Credentials> credentials);
   static void log_try(const Call& call, const Result<http::Response>& result);
   void finish(const std::shared_ptr<Call>& call, Result<http::Response> result);
   void end(const std::shared_ptr<Call>& call, Result<Answer> result);
@@ -88,13 +88,12 @@ class Service : public std::enable_shared_from_this<Service> {
   bool learn_region(Call& call, const http::Response& response, const ErrorResponse& answer);
   bool learn_clock(Call& call, const http::Response& response, const ErrorResponse& answer);
   bool renew_credentials(Call& call, const ErrorResponse& answer);
-  [[nodiscard]] Result<http::Request> sign(Call& call);
+  http::Request sign(const Call& call);
 
   const S3Options options_;
   std::string scheme_, authority_;
   aws::CredentialsProvider credentials_;
   PerProcess<Process> process_;
-  std::atomic<bool> has_credentials_{false};          // getting them will not block for long
   std::atomic<int64_t> clock_ahead_s_{0};             // how far the server's clock is ahead of ours
   std::atomic<Clock::rep> answered_{0}, gave_up_{0};  // when that happened last
   mutable Mutex mutex_;

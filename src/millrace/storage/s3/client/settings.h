@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Settings of S3 from the environment and the profile, without credentials. A value.
+// Reads settings of S3 from the environment and the profile, without credentials. A value.
 
 #include <string>
 
@@ -15,20 +15,20 @@ enum class Addressing { kAuto, kPath, kVirtual };
 enum class ChecksumUse { kWhenSupported, kWhenRequired };
 
 struct S3Settings {
-  std::string region;        // "" when none is set
-  std::string endpoint_url;  // "" for AWS's own
+  std::string region;        // "": not set
+  std::string endpoint_url;  // "": AWS
   Addressing addressing = Addressing::kAuto;
-  std::string ca_bundle;  // "" for the system's
-  int max_attempts = 0;   // tries of a request, including the first; 0 when not set
+  std::string ca_bundle;  // "": the system's
+  int max_attempts = 0;   // tries of a request, including the first; 0: not set
   ChecksumUse request_checksums = ChecksumUse::kWhenSupported;
   ChecksumUse response_checksums = ChecksumUse::kWhenSupported;
 };
 
-// `endpoint_url` wins over all that is configured, unless it is empty. Errors: invalid_argument, with the name of the
-// setting.
+// Reads the settings. `endpoint_url`, unless empty, overrides all configured endpoints. Errors: invalid_argument, with
+// the name of the setting.
 [[nodiscard]] Result<S3Settings> s3_settings(const aws::Config& config, const std::string& endpoint_url = {});
 
-// As S3Options::from(), for this environment.
+// Like S3Options::from(), for this environment.
 [[nodiscard]] Result<S3Options> s3_options(const aws::Environment& environment, const UrlOptions& options = {});
 
 }  // namespace millrace::s3

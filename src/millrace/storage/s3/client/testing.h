@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// For the tests of this room: a server with answers that no server gives on demand: AWS's documented ones, and faulty
-// ones.
+// For the tests of this room: a server that gives rare answers on demand: answers that AWS documents, and faulty ones.
 
 #include <gtest/gtest.h>
 
@@ -31,7 +30,7 @@ inline Reply error_reply(int status, const std::string& code) {
   return {.status = status, .body = "<Error><Code>" + code + "</Code><Message>said so</Message></Error>"};
 }
 
-// A bucket with as much of S3 as the tests need. What `bend` answers comes before.
+// A bucket with as much of S3 as the tests need. The answers of `bend` come first.
 class ServiceTest : public ::testing::Test {
  protected:
   ServiceTest() {
@@ -88,7 +87,7 @@ class ServiceTest : public ::testing::Test {
     return reply;
   }
 
-  // As S3 does: the ETag is made of those of the parts that the request names.
+  // Computes the ETag as S3 does, from the ETags of the parts that the request names.
   static Reply complete(const std::string& body) {
     std::vector<std::string> etags;
     const std::string tag = "<ETag>\"";
@@ -99,7 +98,7 @@ class ServiceTest : public ::testing::Test {
                     "\"</ETag></CompleteMultipartUploadResult>"};
   }
 
-  // The next `times` requests that `match` get this answer.
+  // Answers the next `times` requests for which `match` is true with `reply`.
   void bend(int times, std::function<bool(const ReceivedRequest&)> match, Reply reply) {
     MutexLock lock(mutex_);
     bend_ = [=, left = times](const ReceivedRequest& request) mutable -> std::optional<Reply> {
@@ -120,7 +119,7 @@ class ServiceTest : public ::testing::Test {
     return requests_;
   }
 
-  std::map<std::string, std::optional<std::string>> before_;  // of the environment
+  std::map<std::string, std::optional<std::string>> before_;  // earlier values of environment variables
   Mutex mutex_;
   std::function<std::optional<Reply>(const ReceivedRequest&)> bend_ GUARDED_BY(mutex_);
   std::vector<ReceivedRequest> requests_ GUARDED_BY(mutex_);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Where the parts of an upload begin. S3 takes 10,000 parts of one object. An object of known size has equal parts. The
-// parts of an object of unknown size double after each thousand.
+// Computes where the parts of an upload begin. S3 allows 10,000 parts per object. An object of known size has equal
+// parts. For an object of unknown size, the size of the parts doubles after each thousand parts.
 
 #include <cstdint>
 
@@ -16,9 +16,9 @@ class PartSizes {
   PartSizes(int64_t first_bytes, bool grows) : first_bytes_(first_bytes), grows_(grows) {}
 
   int64_t first_bytes() const { return first_bytes_; }
-  // Part numbers begin with 1. REQUIRES: number >= 1, offset >= 0.
+  // Returns the offset at which a part begins. Part numbers begin with 1. REQUIRES: number >= 1, offset >= 0.
   int64_t start_of(int64_t number) const;
-  // The part with this byte.
+  // Returns the part that contains this byte.
   int64_t number_at(int64_t offset) const;
   int64_t size_at(int64_t offset) const;
   bool is_start(int64_t offset) const { return start_of(number_at(offset)) == offset; }

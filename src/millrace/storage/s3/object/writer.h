@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// One object being written to a bucket. writer.cpp: bytes and parts; copy.cpp: what the server copies; commit.cpp: the
-// end; resume.cpp: uploads that are left, dropped or resumed.
+// Writes one object to a bucket. writer.cpp: bytes and parts; copy.cpp: copies by the server; commit.cpp: the end;
+// resume.cpp: uploads that are left, dropped or resumed.
 
 #include <atomic>
 #include <cstdint>
@@ -18,22 +18,23 @@
 #include "millrace/storage/s3/object/part_sizes.h"
 #include "millrace/storage/s3/object/put_proof.h"
 
-// An object of up to a part is one PUT at the commit. A longer one is a multipart upload, begun with its second part.
-// The first gathered part stays in memory until the commit, so that a head can be rewritten
-// when the rest is known.
+// An object of at most one part is one PUT at the commit. A longer object is a multipart upload, which begins with its
+// second part. The first gathered part stays in memory until the commit, so that a head can be rewritten when the rest
+// is known.
 
 namespace millrace::s3 {
 
 using Gathered = std::shared_ptr<std::vector<std::byte>>;
 
-// The size of a part: the caller's wish or 8 MiB, at least 5 MiB (S3's rule), so that 10,000 parts suffice.
+// Returns the size of a part: the caller's wish or 8 MiB, at least 5 MiB (S3's rule), and large enough that 10,000
+// parts suffice.
 int64_t part_size_for(int64_t wish, int64_t object_bytes);
 
 // A write or send to one part.
 struct PartWrite {
   int64_t offset = 0;
   std::span<const std::byte> data;
-  Operation::Send sent;  // with a file: used instead of `data`
+  Operation::Send sent;  // if it has a file, used instead of `data`
   std::stop_token stop;
   Clock::time_point deadline = Clock::time_point::max();
 
@@ -63,7 +64,7 @@ class S3Writer final : public Writer {
                                   int64_t offset) override;
   [[nodiscard]] Result<ObjectInfo> commit(Durability durability) override;
   [[nodiscard]] bool start_commit(Durability durability, uint64_t tag, CompletionQueue& queue) override;
-  // Uploads whole parts from the callers' memory or files. Those that are given together are hashed together.
+  // Uploads whole parts from the callers' memory or files. Hashes parts that are given together in one pass.
   void start_writes(std::vector<std::unique_ptr<PendingOperation>>& writes) override;
   int64_t part_bytes() const override { return parts_.first_bytes(); }
   [[nodiscard]] Status suspend() override;
@@ -77,7 +78,7 @@ class S3Writer final : public Writer {
   };
   bool is_whole_part(int64_t offset, int64_t bytes) const;
   bool is_begun();
-  // Begins the upload where needed, hashes `parts` and sends them.
+  // Begins the upload if needed, hashes `parts` and sends them.
   void begin_and_send(const std::vector<SubmittedPart>& parts);
   void send_part(const PartWrite& write, PutProof proof, std::shared_ptr<const void> keep, OnDone done);
 
@@ -90,7 +91,7 @@ class S3Writer final : public Writer {
     std::optional<Result<Answer>> put GUARDED_BY(mutex);  // the answer to start_commit()'s request
     PutProof put_proof GUARDED_BY(mutex);                 // proof of that request
     int under_way GUARDED_BY(mutex) = 0;                  // all parts
-    int gathered GUARDED_BY(mutex) = 0;                   // gathered ones
+    int gathered GUARDED_BY(mutex) = 0;                   // gathered parts
   };
   // A part of an existing object that the server copies.
   struct CopySource {
@@ -133,19 +134,19 @@ class S3Writer final : public Writer {
   Mutex upload_mutex_;
   std::string upload_id_ GUARDED_BY(upload_mutex_);
   bool ended_ = false;
-  std::atomic<bool> lost_parts_ = false;  // some were given before an upload could begin
+  std::atomic<bool> lost_parts_ = false;  // parts were given, but no upload could begin
   std::vector<WrittenPart> resumed_;
 
   Mutex gather_mutex_;
   Gathered first_ GUARDED_BY(gather_mutex_);                        // the first part, once it is full
   Gathered gathering_ GUARDED_BY(gather_mutex_);                    // the part being filled
-  int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // end of the bytes that came in order
+  int64_t end_ GUARDED_BY(gather_mutex_) = 0;                       // end of the bytes written in order
   std::optional<CopySource> whole_copy_ GUARDED_BY(gather_mutex_);  // the object to copy whole, if no other bytes come
 };
 
-// The most that one CopyObject or UploadPartCopy copies.
+// The most bytes that one CopyObject or UploadPartCopy copies.
 inline constexpr int64_t kMostCopyBytes = int64_t{5} << 30;
-// The headers that name the version of `source` to be copied.
+// Returns the headers that name the version of `source` to be copied.
 Pairs copy_headers(const S3Reader& source);
 Error copy_error(const http::Response& response, const S3Reader& source, const std::string& what);
 
