@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -485,7 +487,8 @@ def test_folders_get_their_attributes(millrace: Millrace, tmp_path: Path):
     make(tmp_path / "src", {"a/b/x": b"1", "a-b/y": b"2", "closed/z": b"3"})
     (tmp_path / "src" / "empty").mkdir()
     (tmp_path / "src" / "link").symlink_to("a")
-    modes = {"": 0o750, "a": 0o711, "a/b": 0o1777, "a-b": 0o700, "closed": 0o555, "empty": 0o2775}
+    (tmp_path / "src").chmod(0o701)
+    modes = {"a": 0o711, "a/b": 0o1777, "a-b": 0o700, "closed": 0o555, "empty": 0o2775}
     for second, (name, mode) in enumerate(modes.items()):
         (tmp_path / "src" / name).chmod(mode)
         os.utime(tmp_path / "src" / name, ns=(10**18, 10**18 + second))
@@ -501,12 +504,13 @@ def test_folders_get_their_attributes(millrace: Millrace, tmp_path: Path):
     (tmp_path / "dst" / "empty").rmdir()
     (tmp_path / "dst" / "empty").symlink_to(tmp_path / "elsewhere")
     dry = millrace("sync", "src", "dst", "--posix", "--dry-run", "--json", status=1).object("transfer_summary")
-    assert dry["set_folders"] == 5 and kept(tmp_path / "dst")["a"] != kept(tmp_path / "src")["a"]
+    assert dry["set_folders"] == 4 and kept(tmp_path / "dst")["a"] != kept(tmp_path / "src")["a"]
     ran = millrace("sync", "src", "dst", "--posix", "--json", status=1).object("transfer_summary")
-    assert ran["set_folders"] == 5 and (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o701
+    assert ran["set_folders"] == 4 and (tmp_path / "elsewhere").stat().st_mode & 0o777 == 0o701
     (tmp_path / "dst" / "empty").unlink()
     ran = millrace("sync", "src", "dst", "--posix", "--json").object("transfer_summary")
     assert kept(tmp_path / "dst") == kept(tmp_path / "src")
+    assert (tmp_path / "dst").stat().st_mode & 0o777 != 0o701, "DST may be a folder of many users"
     assert not (tmp_path / "dst" / "link").exists()
     again = millrace("sync", "src", "dst", "--posix", "--json")
     assert again.object("transfer_summary")["set_folders"] == 0 and actions(again) == [("pass", "link")]
@@ -518,7 +522,33 @@ def test_folders_get_their_attributes(millrace: Millrace, tmp_path: Path):
     # A folder that a filter leaves out is none of the sync.
     (tmp_path / "src" / "a-b").chmod(0o777)
     millrace("sync", "src", "dst", "--posix", "--exclude", "/a-b/")
-    assert kept(tmp_path / "dst")["a-b"] == (0o700, 10**18 + 3)
+    assert kept(tmp_path / "dst")["a-b"] == (0o700, 10**18 + 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become somebody else")
+def test_folders_of_others_keep_their_attributes(binary: str, tmp_path: Path):
+    nobody = 65534
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        shutil.copy(binary, folder / "millrace")
+        make(folder / "src", {"theirs/x": b"1", "own/y": b"2"})
+        for path in (folder / "src", folder / "src/theirs", folder / "src/own"):
+            path.chmod(0o750)
+            os.chown(path, nobody, nobody)
+        for shared in (folder / "dst", folder / "dst/theirs", folder / "t"):
+            shared.mkdir()
+            shared.chmod(0o777)
+        command = [folder / "millrace", "sync", "src", "dst", "--posix", "--json"]
+        env = os.environ | {"HOME": name, "TMPDIR": str(folder / "t")}
+        done = subprocess.run(
+            command, cwd=folder, env=env, user=nobody, group=nobody, extra_groups=[], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done
+        assert '"set_folders":1' in done.stdout
+        assert "dst/theirs belongs to user 0, and so keeps its owner, mode and times" in done.stderr
+        modes = [(folder / path).stat().st_mode & 0o777 for path in ("dst", "dst/theirs", "dst/own")]
+        assert modes == [0o777, 0o777, 0o750]
 
 
 def test_a_parent_is_what_the_system_says(millrace: Millrace):

@@ -351,8 +351,8 @@ class Storage {
   [[nodiscard]] virtual Result<std::optional<PosixAttributes>> folder_attributes(std::string_view /*key*/) {
     return std::nullopt;
   }
-  // Sets them, and makes the folder if it is missing. A symbolic link in its place is left alone, and so are attributes
-  // that the process may not set. Errors: permission_denied.
+  // Sets owner, mode and times of a folder, and makes it if it is missing. Leaves a symbolic link in its place alone,
+  // and the owner if this user may not set it. Errors: permission_denied (the folder belongs to another user).
   [[nodiscard]] virtual Status set_folder_attributes(std::string_view /*key*/, const PosixAttributes& /*attributes*/) {
     return {};
   }

@@ -92,14 +92,14 @@ class LocalStorage final : public Storage {
   }
 
   [[nodiscard]] Result<std::optional<PosixAttributes>> folder_attributes(std::string_view key) override {
-    ASSIGN_OR_RETURN(const std::string path, folder_path(key));
+    ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
     const auto info = stat_path(*context_->sys, path);
     if (!info && info.error().code() != ErrorCode::kNotFound) return tl::unexpected<Error>(info.error());
     if (!info || !S_ISDIR(info->st_mode)) return std::nullopt;
     return posix_attributes(*info);
   }
   [[nodiscard]] Status set_folder_attributes(std::string_view key, const PosixAttributes& attributes) override {
-    ASSIGN_OR_RETURN(const std::string path, folder_path(key));
+    ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
     return set_directory_attributes(*context_, path, attributes);
   }
 
@@ -122,11 +122,6 @@ class LocalStorage final : public Storage {
   }
 
  private:
-  // Also of the root, whose key is empty.
-  Result<std::string> folder_path(std::string_view key) const {
-    if (key.empty()) return context_->root.empty() ? "/" : context_->root;
-    return path_of(*context_, key);
-  }
   Status remove_one(const std::string& key) {
     ASSIGN_OR_RETURN(const std::string path, path_of(*context_, key));
     ASSIGN_OR_RETURN(const auto lock, DirectoryLock::take(*context_->sys, parent_of(path), LockMode::kShared));

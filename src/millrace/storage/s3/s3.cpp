@@ -129,13 +129,11 @@ class S3Storage final : public Storage {
     return bucket_->checksum(object);
   }
   [[nodiscard]] Result<std::optional<PosixAttributes>> folder_attributes(std::string_view key) override {
-    if (key.empty()) return std::nullopt;
     const auto marker = bucket_->head(std::string(key) + "/");
     if (!marker && marker.error().code() == ErrorCode::kNotFound) return std::nullopt;
     return marker.map([](const ObjectInfo& info) { return info.posix; });
   }
   [[nodiscard]] Status set_folder_attributes(std::string_view key, const PosixAttributes& attributes) override {
-    if (key.empty()) return {};
     return write_object(*this, std::string(key) + "/", "", {.brief = true, .posix = attributes})
         .map([](const ObjectInfo&) {});
   }

@@ -2,10 +2,10 @@
 #include "millrace/sync/detail/folder_attributes.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "millrace/base/thread/executor.h"
+#include "millrace/base/thread/sync.h"
 #include "millrace/sync/detail/attributes.h"
 
 namespace millrace::sync {
@@ -13,12 +13,8 @@ namespace {
 
 constexpr int kAtOnce = 32;  // as EngineOptions::objects_at_once
 
-std::string key_of(const Location& root, const std::string& path) {
-  return path.empty() ? root.key : prefix_of(root) + path;
-}
-
 int64_t depth_of(const std::string& path) {
-  return path.empty() ? -1 : std::ranges::count(path, '/');
+  return std::ranges::count(path, '/');
 }
 
 }  // namespace
@@ -41,7 +37,7 @@ void FolderAttributes::see(const Action& action) {
 
 // In byte order of the entries all of a folder come one after another.
 void FolderAttributes::add(std::string_view path) {
-  const std::string& last = folders_.back();
+  const std::string_view last = folders_.empty() ? std::string_view() : folders_.back();
   const bool is_open = last.starts_with(path) && (last.size() == path.size() || last[path.size()] == '/');
   if (!is_open) folders_.emplace_back(path);
 }
@@ -52,21 +48,25 @@ FolderAttributes::Report FolderAttributes::carry(const Location& source, const L
   for (const std::string& path : folders_) order.push_back(&path);
   // The new mode of a folder may keep this user from those in it. Setting theirs changes none of its times.
   std::ranges::stable_sort(order, std::ranges::greater(), [](const std::string* path) { return depth_of(*path); });
-  std::atomic<int64_t> set = 0;
+  Report report;
+  Mutex mutex;
+  const bool has_owners = target.storage->capabilities().folders;
   const auto carry_one = [&](const std::string& path) -> Status {
-    const std::string key = key_of(target, path);
-    if (key.empty() && !target.storage->capabilities().folders) return {};  // no object stands for a bucket
-    ASSIGN_OR_RETURN(const auto wanted, source.storage->folder_attributes(key_of(source, path)));
+    const std::string key = prefix_of(target) + path;
+    ASSIGN_OR_RETURN(const auto wanted, source.storage->folder_attributes(prefix_of(source) + path));
     if (!wanted) return {};
     ASSIGN_OR_RETURN(const auto found, target.storage->folder_attributes(key));
     if (found && same_attributes(*target.storage, wanted, found)) return {};
-    if (!dry_run) RETURN_IF_ERROR(target.storage->set_folder_attributes(key, *wanted));
-    ++set;
+    Status set = dry_run ? Status() : target.storage->set_folder_attributes(key, *wanted);
+    const bool is_left = !set && has_owners && set.error().code() == ErrorCode::kPermissionDenied;
+    if (!set && !is_left) return set;
+    const MutexLock lock(mutex);
+    ++(is_left ? report.left : report.set);
+    if (is_left && !report.first_left) report.first_left = std::move(set).error();
     return {};
   };
   const bool are_local = source.storage->capabilities().is_local() && target.storage->capabilities().is_local();
   Executor threads(are_local ? 1 : kAtOnce, "mr-folders");
-  Report report;
   for (size_t begin = 0; begin < order.size() && !stop.stop_requested();) {
     size_t end = begin;
     while (end < order.size() && depth_of(*order[end]) == depth_of(*order[begin])) ++end;
@@ -83,7 +83,6 @@ FolderAttributes::Report FolderAttributes::carry(const Location& source, const L
     }
     begin = end;
   }
-  report.set = set;
   return report;
 }
 

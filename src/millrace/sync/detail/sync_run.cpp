@@ -343,6 +343,10 @@ void SyncRun::carry_folder_attributes() {
   report_.set_folders = carried.set;
   report_.failed += carried.failed;
   if (carried.first_failure) note_failure(*std::move(carried.first_failure));
+  if (carried.first_left) {
+    log(LogLevel::kWarning, "{}, and so keeps its owner, mode and times{}", carried.first_left->to_string(),
+        carried.left > 1 ? fmt::format("; {} more folders too", carried.left - 1) : "");
+  }
   if (stop_.stop_requested()) report_.end = fail(ErrorCode::kCancelled, "stopped");
 }
 

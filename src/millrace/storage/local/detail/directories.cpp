@@ -66,11 +66,17 @@ Status make_directories(const Context& context, const std::string& dir) {
 }
 
 Status set_directory_attributes(const Context& context, const std::string& dir, const PosixAttributes& attributes) {
+  Syscalls& sys = *context.sys;
   struct stat link{};
-  if (context.sys->lstat(or_root(dir).c_str(), &link) == 0 && S_ISLNK(link.st_mode)) return {};
+  if (sys.lstat(dir.c_str(), &link) == 0 && S_ISLNK(link.st_mode)) return {};
   RETURN_IF_ERROR(make_directories(context, dir));
-  ASSIGN_OR_RETURN(const Fd fd, open_fd(*context.sys, or_root(dir), O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
-  return set_posix_attributes(context, fd, or_root(dir), attributes);
+  ASSIGN_OR_RETURN(const Fd fd, open_fd(sys, dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  ASSIGN_OR_RETURN(const auto info, stat_fd(sys, fd, dir));
+  const uid_t user = sys.geteuid();
+  if (user != 0 && user != info.st_uid) {
+    return fail(ErrorCode::kPermissionDenied, "{} belongs to user {}", dir, info.st_uid);
+  }
+  return set_posix_attributes(context, fd, dir, attributes);
 }
 
 Status remove_empty_directory(const std::string& dir) {
