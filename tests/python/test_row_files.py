@@ -19,7 +19,7 @@ from millrace._rows import base, jsonl, objects, tables
 from millrace._rows.arrays import Arrays
 from millrace._rows.jsonl import JsonLines
 from millrace._rows.tables import Arrow, Parquet
-from test_rows import write_mds
+from test_rows import plain, write_mds
 
 import millrace as mr
 from millrace import _core
@@ -194,7 +194,7 @@ def all_rows(source: base.Files) -> list[dict]:
         cuts = sorted({0, count, *(random.randrange(count + 1) for _ in range(4))})
         for begin, end in itertools.pairwise(cuts):
             rows += source.read(shard, begin, end)
-    return [{k: v.tolist() if hasattr(v, "tolist") else v for k, v in row.items() if k != "__key__"} for row in rows]
+    return [{k: plain(v) for k, v in row.items() if k != "__key__"} for row in rows]
 
 
 def test_arrow_of_another_machine_is_read_by_batches(tmp_path):
