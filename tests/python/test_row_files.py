@@ -11,6 +11,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -328,3 +329,34 @@ def test_a_folder_that_others_may_write_into_is_not_used(tmp_path, own_folder):
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     assert JsonLines([str(tmp_path / "a.jsonl")]).shards()[0][1] == 1
     assert list(own_folder.iterdir()) == []
+
+
+def test_parquet_is_read_by_the_thread_that_asks(tmp_path, monkeypatch):
+    """A thread of Arrow that lets go of a Python file while Python ends ends the process with SIGABRT."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from millrace._rows import tables
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({f"c{n}": list(range(5000)) for n in range(8)}), tmp_path / "a.parquet")
+    source = Parquet([str(tmp_path / "a.parquet")], columns=["c1", "c6"])
+    source.shards()
+    readers, fetched = set(), []
+    read, ranges = tables._FetchedFile.read, tables._chunk_ranges
+
+    def seen_read(self, size=-1):
+        readers.add(threading.get_ident())
+        return read(self, size)
+
+    def seen_ranges(group, columns):
+        fetched.extend(ranges(group, columns))
+        return fetched
+
+    monkeypatch.setattr(tables._FetchedFile, "read", seen_read)
+    monkeypatch.setattr(tables, "_chunk_ranges", seen_ranges)
+    rows = source.read(0, 0, 5000)
+    assert [(row["c1"], row["c6"]) for row in rows] == [(n, n) for n in range(5000)]
+    assert readers == {threading.get_ident()}
+    # The two columns are fetched, and none of the others.
+    assert (
+        len(fetched) == 2 and sum(end - begin for begin, end in fetched) < (tmp_path / "a.parquet").stat().st_size / 3
+    )

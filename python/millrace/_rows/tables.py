@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import io
 import itertools
 import json
 import logging
@@ -22,6 +24,8 @@ from millrace.sources import KEY, Holes, Null
 _logger = logging.getLogger("millrace")
 PARQUET_WINDOW = 32 << 20  # bytes of a row group that are shuffled together
 _TAIL = 64 << 10  # bytes at the end of a Parquet file: enough for most footers
+_HOLE = 8 << 10  # bytes between two column chunks that are read with them
+_RANGE = 32 << 20  # bytes that are read as one range, unless one column chunk has more
 
 
 def arrow() -> Any:
@@ -152,6 +156,62 @@ def _parquet() -> Any:
     return parquet
 
 
+def _chunk_ranges(group: Any, columns: list[str] | None) -> list[tuple[int, int]]:
+    """Returns where the column chunks of a row group lie: (begin, end), ascending and apart. columns: the names of the
+    columns of the table; None: all."""
+    chunks = []
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if columns is None or chunk.path_in_schema.split(".")[0] in columns:
+            dictionary = chunk.dictionary_page_offset
+            begin = min(chunk.data_page_offset, dictionary or chunk.data_page_offset)
+            chunks.append((begin, begin + chunk.total_compressed_size))
+    ranges: list[tuple[int, int]] = []
+    for begin, end in sorted(chunks):
+        if ranges and begin - ranges[-1][1] <= _HOLE and end - ranges[-1][0] <= _RANGE:
+            ranges[-1] = (ranges[-1][0], max(end, ranges[-1][1]))
+        else:
+            ranges.append((begin, end))
+    return ranges
+
+
+class _FetchedFile(io.RawIOBase):
+    """An object of which some ranges have been read. Other bytes are read when they are asked for."""
+
+    def __init__(self, reader: _core.ObjectReader, ranges: list[tuple[int, int]]) -> None:
+        super().__init__()
+        inside = [(begin, min(end, reader.size)) for begin, end in ranges if 0 <= begin < min(end, reader.size)]
+        self._reader = reader
+        self._begins = [begin for begin, _ in inside]
+        self._pieces = reader.read_ranges(self._begins, [end - begin for begin, end in inside])
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._reader.size}[whence]
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        begin = self._position
+        end = self._reader.size if size is None or size < 0 else min(begin + size, self._reader.size)
+        piece = bisect.bisect_right(self._begins, begin) - 1
+        at = begin - self._begins[piece] if piece >= 0 else 0
+        if piece >= 0 and at + end - begin <= len(self._pieces[piece]):
+            content = self._pieces[piece][at : at + end - begin]
+        else:
+            content = self._reader.read(begin, max(end - begin, 0))
+        self._position += len(content)
+        return content
+
+
 class Parquet(Files):
     """Rows of Parquet files. A row group is read whole, and the shuffle reads its rows together, so it is decoded once
     per epoch. Each row group is a shard of the order."""
@@ -236,11 +296,15 @@ class Parquet(Files):
         if footer is None:
             footer, tail = self._footer(name)
             self._footers.keep(name, footer, 4 * len(tail))
-        with self.objects.file(name) as stream:
+        ranges = _chunk_ranges(footer.row_group(group), self.columns)
+        with _FetchedFile(self.objects.reader(name), ranges) as stream:
             try:
-                # A page without a checksum passes.
-                file = _parquet().ParquetFile(stream, metadata=footer, page_checksum_verification=True)
-                return file.read_row_group(group, columns=self.columns)
+                # A page without a checksum passes. No thread of Arrow gets the stream: it may still hold it when Python
+                # ends, and a thread that then waits for the interpreter ends the process with SIGABRT.
+                file = _parquet().ParquetFile(
+                    stream, metadata=footer, pre_buffer=False, page_checksum_verification=True
+                )
+                return file.read_row_group(group, columns=self.columns, use_threads=False)
             except (arrow().ArrowInvalid, OSError) as error:
                 if isinstance(error, OSError) and (error.errno is not None or isinstance(error, _core.CorruptionError)):
                     raise
