@@ -85,6 +85,7 @@ __all__ = [
     "msgpack",
     "mv",
     "npz",
+    "number",
     "open",
     "prepare",
     "raw",
@@ -125,7 +126,8 @@ def _close_loaders() -> None:
 _MODULE_OF = {
     "Dataset": "dataset",
     **dict.fromkeys(
-        ("Field", "array", "blob", "image", "integer", "json", "msgpack", "npz", "raw", "text", "tokens"), "fields"
+        ("Field", "array", "blob", "image", "integer", "json", "msgpack", "npz", "number", "raw", "text", "tokens"),
+        "fields",
     ),
     **dict.fromkeys(("Batch", "Loader", "Source"), "loader"),
     "SampleLoader": "samples",

@@ -875,6 +875,25 @@ def names_secret(name: str) -> bool:
 def crc32c(data: bytes) -> int:
     """CRC-32C of the bytes."""
 
+class JsonColumns:
+    """
+    The kinds of values in the columns of JSON lines (formats/json_columns.h).
+    """
+
+    def __init__(self) -> None: ...
+
+    def add(self, lines: bytes) -> list[bytes]:
+        """Adds whole lines. Returns the lines that are not plain JSON objects."""
+
+    @property
+    def rows(self) -> int:
+        """The number of lines that were read."""
+
+    def columns(self) -> dict[str, tuple[int, int]]:
+        """
+        A set of kinds (1: null, 2: bool, 4: integer, 8: float, 16: other, 32: an integer of 19 digits or more) and the number of rows, for each column.
+        """
+
 def find_files(patterns: Sequence[str]) -> list[str]:
     """
     The files that braces and wildcards name, in byte order. Raises FileNotFoundError.

@@ -19,12 +19,14 @@ Rule = Literal["stack", "pad", "list"]
 
 #: The row lengths of a padded field are in an array with the field's name and this suffix.
 LENGTHS = "_lengths"
+#: Which rows of a field have a number is in an array with the field's name and this suffix.
+MASK = "_mask"
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a batch. image(), array(), raw(), text(), tokens(), integer(), json(), msgpack(), npz() and blob()
-    make it. All of them take these arguments:
+    """One field of a batch. image(), array(), raw(), number(), text(), tokens(), integer(), json(), msgpack(), npz()
+    and blob() make it. All of them take these arguments:
 
     of: names of the sample's fields to read, such as "jpg;jpeg;png"; the first one present is used. None: the name that
         SampleLoader gives the field.
@@ -82,18 +84,29 @@ def image(
 def array(
     of: str | None = None,
     *,
+    dtype: npt.DTypeLike | None = None,
+    shape: Sequence[int] | None = None,
+    fill: float | None = None,
     batch: Rule = "stack",
     pad_value: float = 0,
     length: int | None = None,
     optional: bool = False,
 ) -> Field:
-    """Reads a .npy array of any shape, and of any dtype with a fixed size.
+    """Reads a .npy array of any shape, and of any dtype with a fixed size, or a column of lists of numbers.
 
+    dtype: the numbers are converted to it; an integer dtype takes whole numbers within its range only. None: the stored
+        dtype. Lists of JSON need it.
+    shape: the shape that every array must have; a side of -1 may have any size. None: any shape.
+    fill: the value of nulls in a list. None: a null is an error that names file, row and column.
     batch: 'stack' (all arrays must have one shape), 'pad' or 'list'. 'pad' pads the first dimension with `pad_value` to
         the longest array of the batch, or to `length`, and cuts longer arrays; the lengths are in the batch as
         NAME_lengths.
     """
-    return Field("npy", of, optional, {"batch": batch, "pad_value": float(pad_value), "length": length or 0})
+    options = {
+        "batch": batch, "pad_value": float(pad_value), "length": length or 0, "shape": list(shape or ()),
+        "dtype": "" if dtype is None else np.dtype(dtype).str,
+    }  # fmt: skip
+    return Field("npy", of, optional, options if fill is None else options | {"fill": float(fill)})
 
 
 def raw(
@@ -141,6 +154,26 @@ def tokens(
         "length": length or 0,
     }  # fmt: skip
     return Field("tokens", of, optional, options)
+
+
+def number(
+    dtype: npt.DTypeLike | None = None,
+    of: str | None = None,
+    *,
+    fill: float | None = None,
+    mask: bool = False,
+    optional: bool = False,
+) -> Field:
+    """Reads a number: [rows] of `dtype` in every batch.
+
+    dtype: the numbers are converted to it; an integer dtype takes whole numbers within its range only. None: the type
+        that the file states. Text, such as the digits of a tar's member, needs it.
+    fill: the value of a null. None: a null is an error that names file, row and column, unless `mask` is True.
+    mask: True: the batch also has NAME_mask, bool [rows]: False for a null (whose number is `fill`, or 0) and for a row
+        of padding.
+    """
+    options = {"dtype": "" if dtype is None else np.dtype(dtype).str, "mask": mask}
+    return Field("number", of, optional, options if fill is None else options | {"fill": float(fill)})
 
 
 def integer(of: str | None = None, *, optional: bool = False) -> Field:

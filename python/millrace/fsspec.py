@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import io
 import itertools
 import os
@@ -33,6 +34,36 @@ def _directory(path: str) -> str | None:
     if path.startswith("file://"):
         return path.removeprefix("file://")
     return None if "://" in path else path
+
+
+def _place(path: str) -> str:
+    """Returns where the name itself lies, with no link on the way to it. Two names of one file or folder are equal."""
+    directory = _directory(path)
+    if directory is None:
+        return path
+    parent, name = os.path.split(os.path.abspath(directory) if directory in ("", ".") else directory)
+    return os.path.realpath(directory) if name in ("", ".", "..") else os.path.join(os.path.realpath(parent), name)
+
+
+def _check_moves(moves: list[tuple[str, str]], folders: set[str]) -> None:
+    """Checks that no move replaces or removes what another one moves.
+
+    Args:
+        folders: those sources that are folders.
+    Raises: ValueError.
+    """
+    sources = {_place(source): source for source, _ in moves}
+    targets: dict[str, str] = {}
+    for source, target in moves:
+        place = _place(target)
+        if place in targets:
+            raise ValueError(f"{source} and {targets[place]} would both move to {target}")
+        targets[place] = source
+        for other_place, other in sources.items():
+            if other != source and place == other_place:
+                raise ValueError(f"{source} would replace {other}, which moves too: move them one after the other")
+            if other in folders and place.startswith(other_place.rstrip("/") + "/"):
+                raise ValueError(f"{source} cannot move to {target}: that is inside {other}, which moves itself")
 
 
 class MillraceFileSystem(AbstractFileSystem):
@@ -179,9 +210,105 @@ class MillraceFileSystem(AbstractFileSystem):
         try:
             _core.cp(path1, path2, records=False)
         except (ValueError, FileNotFoundError):
-            if not self.isdir(path1):
+            if _place(path1) == _place(path2) or not self.isdir(path1):
                 raise
             self.makedirs(path2, exist_ok=True)
+
+    def mv(self, path1, path2, recursive=False, maxdepth=None, **_):
+        """Moves objects, and with `recursive` folders, as the command line does: each object is removed when its copy
+        is at the target, and only if it did not change meanwhile. A move of something onto itself changes nothing.
+
+        Args:
+            path1, path2: as of `copy`.
+        Raises: ValueError: a folder without `recursive`, a folder that would move into itself, two objects that would
+            move to one name; NotImplementedError: `maxdepth` with `recursive`; OSError: something in a folder is no
+            file and no link, and stays.
+        """
+        if recursive and maxdepth is not None:
+            raise NotImplementedError("mv with maxdepth: a folder is moved as a whole (copy takes maxdepth)")
+        moves = [move for move in self._moves(path1, path2, recursive, maxdepth) if _place(move[0]) != _place(move[1])]
+        folders = {source for source, _ in moves if self.isdir(source)}
+        if folders and not recursive:
+            raise ValueError(f"{min(folders)} is a folder: recursive=True moves what is in it")
+        _check_moves(moves, folders)
+        for source, target in moves:
+            if source in folders:
+                self._move_folder(source, target)
+            elif self.isdir(target):
+                raise IsADirectoryError(target)
+            else:
+                _core.mv(source, target, records=False)
+
+    def _moves(self, path1, path2, recursive: bool, maxdepth: int | None) -> list[tuple[str, str]]:
+        """Returns each object and folder to be moved with its new name, without what is in these folders."""
+        if isinstance(path1, str) and isinstance(path2, str):
+            source, target = self._strip_protocol(path1), self._strip_protocol(path2)
+            if self.isdir(source):
+                into = not path1.endswith("/") and (path2.endswith("/") or self.isdir(target))
+                return [(source, target.rstrip("/") + "/" + source.rpartition("/")[2] if into else target)]
+        names = _CopiedNames()
+        names.copy(path1, path2, recursive=recursive, maxdepth=maxdepth, on_error="raise")
+        moves: list[tuple[str, str]] = []
+        above: list[tuple[str, str]] = []  # the folders in `moves`
+        for source, target in names.copied:
+            folder = next((each for each in above if source.startswith(each[0] + "/")), None)
+            if folder is None:
+                moves.append((source, target))
+                if recursive and self.isdir(source):
+                    above.append((source, target))
+            elif target != folder[1] + source.removeprefix(folder[0]):
+                raise ValueError(f"{source} would not stay in its folder: move {folder[0]} alone")
+        return moves
+
+    def _move_folder(self, source: str, target: str) -> None:
+        directory, to = _directory(source), _directory(target)
+        if directory is not None and os.path.islink(directory):
+            self._move_link(directory, to)
+            return
+        if self.isfile(target):
+            raise FileExistsError(target)
+        if directory is not None:
+            self.makedirs(target, exist_ok=True)
+        _core.mv(source, target, recursive=True, records=False)
+        if directory is None:
+            self._remove_markers(source)
+            return
+        for inner, names, files in os.walk(directory, topdown=False):
+            for name in (*names, *files):
+                link = os.path.join(inner, name)
+                if os.path.islink(link) and to is not None:
+                    self._move_link(link, os.path.join(to, os.path.relpath(link, directory)))
+            if os.path.basename(inner) == ".millrace":
+                continue
+            if os.listdir(inner) == [".millrace"]:  # hashes of what was moved
+                self.rm(os.path.join(inner, ".millrace"), recursive=True)
+            with contextlib.suppress(OSError):
+                os.rmdir(inner)
+        if os.path.isdir(directory):
+            left = next(os.path.join(inner, files[0]) for inner, _, files in os.walk(directory) if files)
+            raise OSError(errno.ENOTEMPTY, "everything else was moved, but this stays (new, or no plain file)", left)
+
+    @staticmethod
+    def _remove_markers(folder: str) -> None:
+        """Removes the empty objects that show a folder of a service, when nothing else is in it."""
+        try:
+            left = [entry["path"] for entry in _core.ls(folder, recursive=True)]
+        except FileNotFoundError:
+            return
+        for path in left:
+            if not path.endswith("/"):
+                raise OSError(errno.ENOTEMPTY, "everything else was moved, but this stays (new)", f"{folder}/{path}")
+        for marker in [*(f"{folder}/{path}" for path in left), folder + "/"]:
+            with contextlib.suppress(FileNotFoundError, ValueError):  # ValueError: a folder without a marker
+                _core.rm(marker)
+
+    @staticmethod
+    def _move_link(link: str, to: str | None) -> None:
+        if to is None:
+            raise ValueError(f"{link} is a symbolic link, which only a file system keeps: copy what it leads to")
+        os.makedirs(os.path.dirname(to) or ".", exist_ok=True)
+        os.symlink(os.readlink(link), to)
+        os.unlink(link)
 
     def rm_file(self, path):
         _core.rm(self._strip_protocol(path))
@@ -224,6 +351,20 @@ class MillraceFileSystem(AbstractFileSystem):
         folder = _directory(self._strip_protocol(path))
         if folder is not None:
             os.rmdir(folder)
+
+
+class _CopiedNames(MillraceFileSystem):
+    """Notes the names that fsspec's `copy` would copy, and copies nothing."""
+
+    protocol = "millrace"
+    cachable = False
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.copied: list[tuple[str, str]] = []
+
+    def cp_file(self, path1, path2, **_):
+        self.copied.append((self._strip_protocol(path1), self._strip_protocol(path2)))
 
 
 def use_for_s3() -> None:

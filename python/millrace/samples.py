@@ -449,6 +449,8 @@ class SampleLoader(PassIterator[SampleBatch]):
         settings = Settings("" if cache is None else os.fspath(cache), str(cache_bytes))
         if memory_bytes > 0:
             settings = replace(settings, kept_bytes=min(settings.kept_bytes, memory_bytes // 8))
+        typed = {field.of or name for name, field in resolved.items() if field.options.get("dtype")}
+        settings = replace(settings, typed=frozenset(typed))
         for source in rows:
             if isinstance(source, Files):
                 source.use(settings)
@@ -493,7 +495,11 @@ class SampleLoader(PassIterator[SampleBatch]):
     def _specs(self, fields: Mapping[str, Field], map: Map | None) -> list[dict[str, Any]]:
         specs = [field._spec(name) for name, field in fields.items()]
         # With map(), each sample stays separate, and the results of map() are collated.
-        return specs if map is None else [{**spec, "batch": "list"} for spec in specs]
+        return (
+            specs
+            if map is None
+            else [spec if spec["kind"] == "number" else {**spec, "batch": "list"} for spec in specs]
+        )
 
     def _make_work(
         self, fields: Mapping[str, Field], map: Map | None, map_batch: Map | None, arguments: Mapping[str, Any]

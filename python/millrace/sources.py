@@ -4,16 +4,41 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import hashlib
 import json
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 KEY = "__key__"
+
+
+@dataclass(frozen=True)
+class Null:
+    """A null in a column of numbers, or of lists of numbers, of this dtype."""
+
+    dtype: np.dtype[Any]
+
+
+@dataclass(frozen=True)
+class Holes:
+    """An array in which some items are nulls."""
+
+    values: npt.NDArray[Any]
+    is_null: npt.NDArray[np.bool_]  # of the same shape
+
+
+@dataclass(frozen=True)
+class Json:
+    """A value that stays JSON, also where it is a number: its column has values of several kinds."""
+
+    value: Any
 
 
 def encode(value: Any) -> bytes:
@@ -26,13 +51,22 @@ def encode(value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return b"b" + bytes(value)
     if isinstance(value, (bool, int, float, np.ndarray, np.generic)):
-        array = np.asarray(value)
-        if array.dtype.hasobject or array.dtype.itemsize == 0 or array.dtype.kind == "V":
-            raise TypeError(f"an array of dtype {array.dtype}: its items have no fixed size")
-        dtype = array.dtype.str.encode()
-        head = b"a" + bytes([len(dtype)]) + dtype + bytes([array.ndim]) + struct.pack(f"<{array.ndim}q", *array.shape)
-        return head + array.tobytes()
+        return _encode_array(b"a", np.asarray(value))
+    if isinstance(value, Null):
+        return b"v" + value.dtype.str.encode()
+    if isinstance(value, Holes):
+        return _encode_array(b"h", value.values) + value.is_null.tobytes()
+    if isinstance(value, Json):
+        value = value.value
     return b"j" + json.dumps(value, ensure_ascii=False, default=_as_json).encode()
+
+
+def _encode_array(letter: bytes, array: npt.NDArray[Any]) -> bytes:
+    if array.dtype.hasobject or array.dtype.itemsize == 0 or array.dtype.kind == "V":
+        raise TypeError(f"an array of dtype {array.dtype}: its items have no fixed size")
+    dtype = array.dtype.str.encode()
+    head = letter + bytes([len(dtype)]) + dtype + bytes([array.ndim]) + struct.pack(f"<{array.ndim}q", *array.shape)
+    return head + array.tobytes()
 
 
 def _as_json(value: Any) -> Any:
@@ -40,6 +74,8 @@ def _as_json(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, (datetime.date, datetime.time)):
         return value.isoformat()
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
     raise TypeError(f"a {type(value).__name__} inside a list or dict")
 
 
@@ -88,9 +124,12 @@ class SampleSource(ABC):
                 rows.append(sample)
                 continue
             try:
-                fields = [(name, encode(value)) for name, value in sample.items() if name != KEY]
+                fields = []
+                for name, value in sample.items():
+                    if name != KEY:
+                        fields.append((name, encode(value)))
             except (TypeError, ValueError) as error:
-                rows.append(ValueError(f"sample {number}: {error}"))
+                rows.append(ValueError(f"{self.shards()[shard][0]}: sample {number}: {name}: {error}"))
                 continue
             rows.append((str(sample.get(KEY, f"{self.shards()[shard][0]}:{number}")), fields))
         return rows

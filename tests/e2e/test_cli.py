@@ -127,6 +127,7 @@ def test_help_has_three_examples_that_parse(millrace: Millrace, verb: list[str],
             "AWS_MAX_ATTEMPTS": "1",
             "AWS_EC2_METADATA_DISABLED": "true",
             "HF_HUB_OFFLINE": "1",
+            "XDG_STATE_HOME": str(tmp_path / "state"),  # no link of this user is run
         }
         env = millrace.env | nowhere
         done = subprocess.run(

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import hashlib
 import json
 import os
 import random
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import threading
@@ -27,14 +29,17 @@ from test_link_silent import SilentProxy
 
 pytestmark = pytest.mark.timeout(600)  # many processes: minutes on a busy machine
 
-# Reads a file as any program does, and prints what it got.
+F_OFD_SETLK = 37  # of Linux; Python has no name for it
+
+# Reads files as any program does, and prints what it got of each.
 READ = """
 import hashlib, sys
-try:
-    with open(sys.argv[1], "rb") as file:
-        print(hashlib.sha256(file.read()).hexdigest())
-except OSError as error:
-    print("errno", error.errno)
+for path in sys.argv[1:]:
+    try:
+        with open(path, "rb") as file:
+            print(hashlib.sha256(file.read()).hexdigest(), flush=True)
+    except OSError as error:
+        print("errno", error.errno, flush=True)
 """
 DENIED = {f"errno {errno.EIO}", f"errno {errno.EPERM}"}  # EPERM: a kernel before 6.13
 
@@ -86,12 +91,22 @@ class Guarded(Linked):
     def has_stubs(self, *paths: str) -> bool:
         return all((self.directory / path).exists() and self.is_stub(path) for path in paths)
 
-    def start_reading(self, path: str) -> subprocess.Popen:
-        command = ["python3", "-c", READ, str(self.shown / path)]
+    def start_reading(self, *paths: str) -> subprocess.Popen:
+        command = ["python3", "-c", READ, *(str(self.shown / path) for path in paths)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, user=NOBODY, cwd="/")
 
     def read(self, path: str) -> str:
         return self.start_reading(path).communicate(timeout=300)[0].strip()
+
+    def put_all(self, contents: dict[str, bytes]) -> None:
+        """By one program: a request each by boto3 takes minutes of a busy machine."""
+        with tempfile.TemporaryDirectory() as folder:
+            for path, content in contents.items():
+                Path(folder, path).write_bytes(content)
+            self.millrace("sync", "--quiet", folder, self.url)
+
+    def read_all(self, *paths: str) -> list[str]:
+        return self.start_reading(*paths).communicate(timeout=300)[0].splitlines()
 
     def close(self) -> None:
         for process in self.processes:
@@ -292,18 +307,56 @@ def test_a_killed_guardian_lets_nobody_read_zeros(guarded: Callable[..., Guarded
     within(60, lambda: link.read("a") == digest(b"a" * 5000))
 
 
+def threads_in(process: int, function: str) -> int:
+    """How many of its threads sleep in a function of the kernel."""
+    names = []
+    for each in Path(f"/proc/{process}/task").glob("*/stack"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            names.append(each.read_text())
+    return sum(function in name for name in names)
+
+
+@contextlib.contextmanager
+def inode_locked(link: Guarded, path: str) -> Iterator[None]:
+    """As a release holds it: who would fill the file waits."""
+    inode = (link.directory / path).stat().st_ino
+    with (link.disk.parent / "links/one/inodes.lock").open("a+b") as file:
+        # struct flock: an exclusive lock of one byte, from the start of the file, of this open file
+        fcntl.fcntl(file, F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, inode & ~1, 1, 0))
+        yield
+
+
+def test_a_fill_that_opens_its_file_while_the_guardian_dies(guarded: Callable[..., Guarded]):
+    """The next guardian reads the open of the process that fills before it knows that process."""
+    link = guarded()
+    link.put("a", b"a" * 5000)
+    link.put("b", b"b" * 5000)
+    process = link.run("--no-watch")
+    within(120, lambda: link.has_stubs("a", "b"))
+    assert link.read("b") == digest(b"b" * 5000)  # makes the file of locks
+    guardian = link.guardian()
+    with inode_locked(link, "a"):
+        reader = link.start_reading("a")
+        within(60, lambda: threads_in(process.pid, "fcntl_setlk") == 1)
+        os.kill(guardian, signal.SIGSTOP)
+    within(60, lambda: threads_in(process.pid, "fanotify") == 1)
+    os.kill(guardian, signal.SIGKILL)
+    assert reader.communicate(timeout=120)[0].strip() in DENIED, "it was read by the dead one"
+    within(60, lambda: link.guardian() not in (None, guardian))
+    assert link.read("a") == digest(b"a" * 5000)
+
+
 def test_readers_and_releases_and_kills_at_once(guarded: Callable[..., Guarded]):
     """What is read is the content or an error, whatever is released or killed meanwhile."""
     seed = int(os.environ.get("MILLRACE_TEST_SEED", random.randrange(1 << 30)))
     print("seed", seed)
     rng = random.Random(seed)
-    rounds, many = (40, 100) if os.environ.get("MILLRACE_TEST_LONG") else (6, 30)
+    rounds = 40 if os.environ.get("MILLRACE_TEST_LONG") else 8
     link = guarded()
-    # Many small ones: each is released in a moment that an open may meet. Each costs some syncs of a busy disk.
-    sizes = [1, 5000, 70_000] * many + [6 << 20] * 2
+    # Many small ones: each is released in a moment that an open may meet.
+    sizes = [1, 5000, 70_000] * 100 + [6 << 20] * 2
     contents = {f"f{i}": rng.randbytes(size - 1) + b"x" for i, size in enumerate(sizes)}
-    for path, content in contents.items():
-        link.put(path, content)
+    link.put_all(contents)
     right = {path: digest(content) for path, content in contents.items()}
     process = link.run()
     within(120, lambda: link.has_stubs(*contents))
@@ -348,7 +401,7 @@ def test_readers_and_releases_and_kills_at_once(guarded: Callable[..., Guarded])
             reader.join()
     assert not wrong, wrong
     print(reads)
-    within(120, lambda: all(link.read(path) == right[path] for path in contents))
+    within(120, lambda: link.read_all(*contents) == list(right.values()))
     within(120, lambda: not link.shown_status()["conflicts"] and link.shown_status()["released"] == 0)
     assert link.objects() == contents
 

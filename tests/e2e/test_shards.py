@@ -212,3 +212,24 @@ def test_links_are_counted(millrace: Millrace, tmp_path: Path):
     tar_with(tmp_path / "b.tar", [("a.txt", text)])
     assert millrace("shards", "index", "b.tar", "--json").object("index")["links"] == 0
     assert "link" not in millrace("shards", "check", "b.tar").out
+
+
+def test_members_without_a_dot_are_counted_and_named(millrace: Millrace, tmp_path: Path):
+    """No sample can have them: the key of a sample ends at a dot. webdataset loses them in silence."""
+    names = ["000.txt", "001", "dir.v1/002", "003.txt", "__notes__/x", "__shardindex__"]
+    tar_with(tmp_path / "a.tar", [(name, b"x") for name in names])
+    for indexed in (False, True):
+        found = millrace("shards", "check", "a.tar", "--json")
+        assert (found.object("shard_check")["samples"], found.object("shard_check")["unnamed"]) == (2, 2)
+        assert found.object("check_summary")["unnamed"] == 2
+        text = millrace("shards", "check", "a.tar").out
+        assert "2 files in the archives have no dot" in text and "the first is 001" in text
+        if not indexed:
+            assert millrace("shards", "index", "a.tar", "--json").object("index")["unnamed"] == 2
+    # A label of a volume, as GNU tar writes it, is no member.
+    label = bytearray((tmp_path / "a.tar").read_bytes()[:512])
+    label[156:157], label[124:135] = b"V", b"0" * 11
+    label[148:156] = b" " * 8
+    label[148:156] = b"%06o\0 " % sum(label)
+    (tmp_path / "v.tar").write_bytes(bytes(label) + (tmp_path / "a.tar").read_bytes())
+    assert millrace("shards", "check", "v.tar", "--json").object("shard_check")["samples"] == 2

@@ -11,6 +11,7 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +20,7 @@ from millrace._rows import base, jsonl, objects, tables
 from millrace._rows.arrays import Arrays
 from millrace._rows.jsonl import JsonLines
 from millrace._rows.tables import Arrow, Parquet
-from test_rows import write_mds
+from test_rows import plain, write_mds
 
 import millrace as mr
 from millrace import _core
@@ -194,7 +195,7 @@ def all_rows(source: base.Files) -> list[dict]:
         cuts = sorted({0, count, *(random.randrange(count + 1) for _ in range(4))})
         for begin, end in itertools.pairwise(cuts):
             rows += source.read(shard, begin, end)
-    return [{k: v.tolist() if hasattr(v, "tolist") else v for k, v in row.items() if k != "__key__"} for row in rows]
+    return [{k: plain(v) for k, v in row.items() if k != "__key__"} for row in rows]
 
 
 def test_arrow_of_another_machine_is_read_by_batches(tmp_path):
@@ -328,3 +329,34 @@ def test_a_folder_that_others_may_write_into_is_not_used(tmp_path, own_folder):
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     assert JsonLines([str(tmp_path / "a.jsonl")]).shards()[0][1] == 1
     assert list(own_folder.iterdir()) == []
+
+
+def test_parquet_is_read_by_the_thread_that_asks(tmp_path, monkeypatch):
+    """A thread of Arrow that lets go of a Python file while Python ends ends the process with SIGABRT."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from millrace._rows import tables
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.table({f"c{n}": list(range(5000)) for n in range(8)}), tmp_path / "a.parquet")
+    source = Parquet([str(tmp_path / "a.parquet")], columns=["c1", "c6"])
+    source.shards()
+    readers, fetched = set(), []
+    read, ranges = tables._FetchedFile.read, tables._chunk_ranges
+
+    def seen_read(self, size=-1):
+        readers.add(threading.get_ident())
+        return read(self, size)
+
+    def seen_ranges(group, columns):
+        fetched.extend(ranges(group, columns))
+        return fetched
+
+    monkeypatch.setattr(tables._FetchedFile, "read", seen_read)
+    monkeypatch.setattr(tables, "_chunk_ranges", seen_ranges)
+    rows = source.read(0, 0, 5000)
+    assert [(row["c1"], row["c6"]) for row in rows] == [(n, n) for n in range(5000)]
+    assert readers == {threading.get_ident()}
+    # The two columns are fetched, and none of the others.
+    assert (
+        len(fetched) == 2 and sum(end - begin for begin, end in fetched) < (tmp_path / "a.parquet").stat().st_size / 3
+    )

@@ -9,6 +9,7 @@ import random
 
 import numpy as np
 import pytest
+from millrace.sources import Holes, Null
 from sample_tars import picture, picture_tars
 
 import millrace as mr
@@ -73,6 +74,11 @@ def rows(request, tmp_path_factory):
 
 
 def plain(value):
+    """What pyarrow's to_pylist() has for a value of a row."""
+    if isinstance(value, Null):
+        return None
+    if isinstance(value, Holes):
+        return [None if gap else item for item, gap in zip(value.values.tolist(), value.is_null, strict=True)]
     return value.tolist() if isinstance(value, (np.ndarray, np.generic)) else value
 
 

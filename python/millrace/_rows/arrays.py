@@ -63,6 +63,7 @@ class Arrays(Files):
         for number, (name, places) in enumerate(zip(self.files, self._places, strict=True)):
             self._check_columns(name, places)
             chosen = {column: places[column] for column in self.columns or places}
+            self._check_types(name, {column: place.dtype for column, place in chosen.items()})
             sizes = {place.shape[0] if place.shape else -1 for place in chosen.values()}
             if len(sizes) != 1 or -1 in sizes:
                 raise ValueError(f"{name}: its arrays have other numbers of rows: {sorted(sizes)}")

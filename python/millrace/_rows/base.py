@@ -8,7 +8,7 @@ import json
 import os
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,6 +27,7 @@ class Settings:
     cache: str = ""  # the directory of the node's cache; empty: none
     cache_bytes: str = "0"
     kept_bytes: int = 256 << 20  # bytes of decoded data that are kept, because they may be requested again
+    typed: frozenset[str] = frozenset()  # the columns whose values are converted to a dtype that the user named
 
 
 class Files(SampleSource):
@@ -56,6 +57,9 @@ class Files(SampleSource):
         self._process = os.getpid()
         self._shards: list[tuple[str, int]] | None = None
         self._content = ""
+        self._types: dict[
+            str, tuple[str, str]
+        ] = {}  # the type of each column of numbers, and the first file that has it
         self.objects = Objects(self.settings.cache, self.settings.cache_bytes)
         self._reset()
 
@@ -105,3 +109,15 @@ class Files(SampleSource):
             raise ValueError(
                 f"{name}: there is no column {sorted(missing)[0]!r}; there are {', '.join(map(str, there))}"
             )
+
+    def _check_types(self, name: str, types: Mapping[str, str]) -> None:
+        """Refuses a column of numbers that has another type than in the files before: the type of a batch would depend
+        on the rows in it."""
+        with self._lock:
+            for column in set(types if self.columns is None else self.columns) & types.keys() - self.settings.typed:
+                known, first = self._types.setdefault(column, (types[column], name))
+                if known != types[column]:
+                    raise ValueError(
+                        f"{name}: column {column!r} is {types[column]}, and {known} in {first}: name its type with "
+                        "mr.number(dtype) or mr.array(dtype=...)"
+                    )

@@ -7,6 +7,8 @@ import bz2
 import hashlib
 import itertools
 import json
+import logging
+import os
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -16,10 +18,11 @@ import numpy.typing as npt
 
 from millrace import _core
 from millrace._rows.base import Files
-from millrace._rows.objects import Recent
+from millrace._rows.objects import Recent, once_a_node
 from millrace._rows.tables import arrow
 from millrace.sources import KEY
 
+_logger = logging.getLogger("millrace")
 _MDS_DTYPES = {
     8: "u1", 9: "i1", 16: "u2", 17: "i2", 18: "f2", 32: "u4", 33: "i4", 34: "f4", 64: "u8", 65: "i8", 66: "f8",
 }  # fmt: skip
@@ -70,6 +73,32 @@ def _mds_value(encoding: str, data: bytes) -> Any:
     return np.frombuffer(data, dtype)[0]
 
 
+def _digest(algorithm: str, data: bytes) -> str | None:
+    """Returns the hash of a shard in the form of index.json; None: the algorithm's package is missing."""
+    if algorithm in hashlib.algorithms_available:
+        return hashlib.new(algorithm, data).hexdigest()
+    try:
+        import xxhash
+    except ImportError:
+        return None
+    if algorithm not in xxhash.algorithms_available:
+        return None
+    digest: str = getattr(xxhash, algorithm)(data).hexdigest()
+    return digest
+
+
+def _check_hashes(name: str, facts: Mapping[str, Any], data: bytes) -> None:
+    """Compares the bytes of a file with their size and hashes in index.json. Raises CorruptionError."""
+    if len(data) != facts["bytes"]:
+        raise _core.CorruptionError(f"{name}: it has {len(data)} bytes, and {facts['bytes']} in index.json")
+    for algorithm, expected in (facts.get("hashes") or {}).items():
+        found = _digest(algorithm, data)
+        if found is None:
+            _logger.warning("%s: its hash is not checked: no package here has the algorithm %s", name, algorithm)
+        elif found != expected:
+            raise _core.CorruptionError(f"{name}: its {algorithm} is {found}, and {expected} in index.json")
+
+
 def _unpacked_shard(data: bytes, codec: str, size: int) -> bytes:
     if codec == "bz2":  # pyarrow decompresses bz2 only as a stream
         return bz2.decompress(data)
@@ -80,12 +109,14 @@ def _unpacked_shard(data: bytes, codec: str, size: int) -> bytes:
 
 class Mds(Files):
     """Rows of folders that MosaicML Streaming wrote (index.json and shards in MDS), without conversion. A sample is one
-    range of a shard. A compressed shard is read whole."""
+    range of a shard. A compressed shard is read whole. If index.json has hashes of a shard, one process of the node reads
+    the shard whole once and compares them."""
 
     def _reset(self) -> None:
         self._in_index: list[tuple[str, dict[str, Any]]] = []
         self._offsets: dict[int, npt.NDArray[np.uint32]] = {}
         self._unpacked: Recent[bytes] = Recent(self.settings.kept_bytes)
+        self._proven: set[int] = set()
 
     def _open(self) -> tuple[list[tuple[str, int]], list[str]]:
         self._in_index = []
@@ -115,18 +146,42 @@ class Mds(Files):
         folder, facts = self._in_index[shard]
         packed = facts.get("zip_data")
         if not packed:
-            return self.objects.read(f"{folder}/{facts['raw_data']['basename']}", begin, end)
+            name = f"{folder}/{facts['raw_data']['basename']}"
+            self._prove(shard, name, facts["raw_data"])
+            return self.objects.read(name, begin, end)
         whole = self._unpacked.recall(shard)
         if whole is None:
             name = f"{folder}/{packed['basename']}"
             codec = facts["compression"].split(":")[0]
             data = self.objects.read(name, 0, self.objects.reader(name).size)
+            _check_hashes(name, packed, data)
             try:
                 whole = _unpacked_shard(data, codec, facts["raw_data"]["bytes"])
             except (OSError, ValueError) as error:
                 raise _core.CorruptionError(f"{name}: {error}") from error
+            _check_hashes(name, facts["raw_data"], whole)
             self._unpacked.keep(shard, whole, len(whole))
         return whole[begin:end]
+
+    def _prove(self, shard: int, name: str, facts: Mapping[str, Any]) -> None:
+        """Compares a shard with its hashes in index.json, if that has any: once a node for this version of the file."""
+        if not facts.get("hashes"):
+            return
+
+        def check() -> bytes:
+            _check_hashes(name, facts, self.objects.read(name, 0, self.objects.reader(name).size))
+            return b"same"
+
+        with self._lock:
+            if shard in self._proven:
+                return
+            version = self.objects.version(name)
+            if version.endswith(" "):  # it does not identify the content
+                check()
+            else:
+                path = name if "://" in name else os.path.abspath(name)
+                once_a_node(json.dumps(["mds hashes", path, version, facts["hashes"]]), check)
+            self._proven.add(shard)
 
     def _shard_offsets(self, shard: int) -> npt.NDArray[np.uint32]:
         with self._lock:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import bisect
 import hashlib
+import io
 import itertools
 import json
 import logging
@@ -11,14 +13,19 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from millrace import _core
 from millrace._rows.base import Files
 from millrace._rows.objects import Recent, fingerprint
-from millrace.sources import KEY
+from millrace.sources import KEY, Holes, Null
 
 _logger = logging.getLogger("millrace")
 PARQUET_WINDOW = 32 << 20  # bytes of a row group that are shuffled together
 _TAIL = 64 << 10  # bytes at the end of a Parquet file: enough for most footers
+_HOLE = 8 << 10  # bytes between two column chunks that are read with them
+_RANGE = 32 << 20  # bytes that are read as one range, unless one column chunk has more
 
 
 def arrow() -> Any:
@@ -29,9 +36,63 @@ def arrow() -> Any:
     return pyarrow
 
 
+def is_numeric(kind: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def is_list(kind: Any) -> bool:
+    types = arrow().types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def number_types(schema: Any) -> dict[str, str]:
+    """Returns the types of the columns of a schema that become arrays: numbers and lists of numbers."""
+    found = {}
+    for field in schema:
+        kind = getattr(field.type, "storage_type", field.type)
+        if is_numeric(kind) or (is_list(kind) and is_numeric(kind.value_type)):
+            found[field.name] = str(kind)
+    return found
+
+
+def _numbers(column: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:
+    """Returns the numbers of an array of Arrow and which of them are nulls; None: none is. The type is Arrow's, whether
+    there are nulls or not."""
+    if column.null_count == 0:
+        return column.to_numpy(zero_copy_only=False), None
+    is_null = column.is_null().to_numpy(zero_copy_only=False)
+    filled = (
+        column if arrow().types.is_floating(column.type) else column.fill_null(False if column.type == "bool" else 0)
+    )
+    return filled.to_numpy(zero_copy_only=False), is_null
+
+
+def _lists(column: Any) -> list[Any]:
+    """Returns the values of a column of lists of numbers: an array for each row, with Holes for nulls."""
+    types = arrow().types
+    if types.is_fixed_size_list(column.type):
+        size = column.type.list_size
+        flat, begin = column.values, column.offset * size
+        bounds = [(begin + row * size, begin + (row + 1) * size) for row in range(len(column))]
+    else:
+        flat, bounds = column.values, list(itertools.pairwise(column.offsets.to_numpy().tolist()))
+    first, last = (bounds[0][0], bounds[-1][1]) if bounds else (0, 0)
+    values, is_null = _numbers(flat.slice(first, last - first))
+    bounds = [(begin - first, end - first) for begin, end in bounds]
+    if is_null is None:
+        rows: list[Any] = [values[begin:end] for begin, end in bounds]
+    else:
+        rows = [Holes(values[a:b], is_null[a:b]) if is_null[a:b].any() else values[a:b] for a, b in bounds]
+    if column.null_count > 0:
+        null = Null(values.dtype)
+        rows = [row if valid else null for row, valid in zip(rows, column.is_valid().to_pylist(), strict=True)]
+    return rows
+
+
 def _column_values(column: Any) -> list[Any]:
-    """Returns the values of a column of a table. Numbers and lists of numbers are arrays that share the table's
-    memory."""
+    """Returns the values of a column of a table. Numbers and lists of numbers are arrays of the column's type that share
+    the table's memory, and Null and Holes where it has nulls."""
     pyarrow = arrow()
     types = pyarrow.types
     if isinstance(column, pyarrow.ChunkedArray):
@@ -41,30 +102,51 @@ def _column_values(column: Any) -> list[Any]:
         return _column_values(column.storage)
     if types.is_dictionary(kind):
         return _column_values(column.dictionary_decode())
-    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    if (is_number or types.is_timestamp(kind) or types.is_date(kind)) and column.null_count == 0:
-        return list(column.to_numpy(zero_copy_only=False))
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    is_numbers = is_list and (types.is_integer(kind.value_type) or types.is_floating(kind.value_type))
-    if is_numbers and column.null_count == 0 and column.flatten().null_count == 0:
-        values = column.flatten().to_numpy(zero_copy_only=False)
-        if types.is_fixed_size_list(kind):
-            return list(values.reshape(len(column), kind.list_size))
-        offsets = column.offsets.to_numpy()
-        return [values[a - offsets[0] : b - offsets[0]] for a, b in itertools.pairwise(offsets)]
+    if types.is_timestamp(kind) or types.is_date(kind) or types.is_duration(kind):
+        return list(column.to_numpy(zero_copy_only=False))  # a null is NaT
+    if is_numeric(kind):
+        values, is_null = _numbers(column)
+        if is_null is None:
+            return list(values)
+        null = Null(values.dtype)
+        return [null if gap else value for value, gap in zip(values, is_null, strict=True)]
+    if is_list(kind) and is_numeric(kind.value_type):
+        return _lists(column)
+    if types.is_decimal(kind):
+        return [None if value is None else format(value, "f") for value in column.to_pylist()]
     # The form in which the package datasets stores pictures and sounds.
     if types.is_struct(kind) and {field.name for field in kind} == {"bytes", "path"}:
         return list(column.field("bytes").to_pylist())
     return list(column.to_pylist())
 
 
-def table_rows(table: Any, name: str, begin: int) -> list[Mapping[str, Any]]:
+def _readable_values(column: Any) -> list[Any]:
+    """Returns the values of a column. A value that Python cannot represent, such as a date after the year 9999, is a
+    ValueError in its place."""
+    try:
+        return _column_values(column)
+    except (OverflowError, ValueError):
+        values: list[Any] = []
+        for row in range(len(column)):
+            try:
+                values += _column_values(column.slice(row, 1))
+            except (OverflowError, ValueError) as error:
+                values.append(ValueError(str(error)))
+        return values
+
+
+def table_rows(table: Any, name: str, begin: int) -> list[Mapping[str, Any] | Exception]:
     """Returns the rows of an Arrow table whose first row is number `begin` of `name`."""
-    columns = {column: _column_values(table.column(column)) for column in table.column_names}
-    return [
-        {KEY: f"{name}:{begin + row}", **{column: values[row] for column, values in columns.items()}}
-        for row in range(table.num_rows)
-    ]
+    columns = {column: _readable_values(table.column(column)) for column in table.column_names}
+    rows: list[Mapping[str, Any] | Exception] = []
+    for row in range(table.num_rows):
+        values = {column: of_column[row] for column, of_column in columns.items()}
+        bad = next((column for column, value in values.items() if isinstance(value, Exception)), None)
+        if bad is None:
+            rows.append({KEY: f"{name}:{begin + row}", **values})
+        else:
+            rows.append(_core.CorruptionError(f"{name}: row {begin + row}: column {bad}: {values[bad]}"))
+    return rows
 
 
 def _parquet() -> Any:
@@ -72,6 +154,62 @@ def _parquet() -> Any:
     from pyarrow import parquet
 
     return parquet
+
+
+def _chunk_ranges(group: Any, columns: list[str] | None) -> list[tuple[int, int]]:
+    """Returns where the column chunks of a row group lie: (begin, end), ascending and apart. columns: the names of the
+    columns of the table; None: all."""
+    chunks = []
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        if columns is None or chunk.path_in_schema.split(".")[0] in columns:
+            dictionary = chunk.dictionary_page_offset
+            begin = min(chunk.data_page_offset, dictionary or chunk.data_page_offset)
+            chunks.append((begin, begin + chunk.total_compressed_size))
+    ranges: list[tuple[int, int]] = []
+    for begin, end in sorted(chunks):
+        if ranges and begin - ranges[-1][1] <= _HOLE and end - ranges[-1][0] <= _RANGE:
+            ranges[-1] = (ranges[-1][0], max(end, ranges[-1][1]))
+        else:
+            ranges.append((begin, end))
+    return ranges
+
+
+class _FetchedFile(io.RawIOBase):
+    """An object of which some ranges have been read. Other bytes are read when they are asked for."""
+
+    def __init__(self, reader: _core.ObjectReader, ranges: list[tuple[int, int]]) -> None:
+        super().__init__()
+        inside = [(begin, min(end, reader.size)) for begin, end in ranges if 0 <= begin < min(end, reader.size)]
+        self._reader = reader
+        self._begins = [begin for begin, _ in inside]
+        self._pieces = reader.read_ranges(self._begins, [end - begin for begin, end in inside])
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._reader.size}[whence]
+        return self._position
+
+    def read(self, size: int | None = -1) -> bytes:
+        begin = self._position
+        end = self._reader.size if size is None or size < 0 else min(begin + size, self._reader.size)
+        piece = bisect.bisect_right(self._begins, begin) - 1
+        at = begin - self._begins[piece] if piece >= 0 else 0
+        if piece >= 0 and at + end - begin <= len(self._pieces[piece]):
+            content = self._pieces[piece][at : at + end - begin]
+        else:
+            content = self._reader.read(begin, max(end - begin, 0))
+        self._position += len(content)
+        return content
 
 
 class Parquet(Files):
@@ -86,27 +224,28 @@ class Parquet(Files):
         self._told = False
 
     def _open(self) -> tuple[list[tuple[str, int]], list[str]]:
-        facts = json.loads(self._kept("footers", lambda: json.dumps(self._each(self._facts_of)).encode()))
+        facts = json.loads(self._kept("typed footers", lambda: json.dumps(self._each(self._facts_of)).encode()))
         self._groups, self._bytes, shards = [], 0, []
-        for name, (columns, groups, _) in zip(self.files, facts, strict=True):
+        for name, (columns, types, groups, _) in zip(self.files, facts, strict=True):
             self._check_columns(name, columns)
+            self._check_types(name, types)
             for group, (rows, size) in enumerate(groups):
                 if rows == 0:
                     continue
                 self._groups.append((name, group))
                 self._bytes += size
                 shards.append((f"{name}#{group}", rows))
-        return shards, [content for _, _, content in facts]
+        return shards, [content for _, _, _, content in facts]
 
-    def _facts_of(self, name: str) -> tuple[list[str], list[tuple[int, int]], str]:
-        """Returns the columns, the rows and bytes of each group, and a hash that identifies the content. The hash is
-        made from the footer, which has the places of all data and, in most files, the least and the largest value of
-        each column of a group."""
+    def _facts_of(self, name: str) -> tuple[list[str], dict[str, str], list[tuple[int, int]], str]:
+        """Returns the columns, the types of those that become arrays, the rows and bytes of each group, and a hash that
+        identifies the content. The hash is made from the footer, which has the places of all data and, in most files,
+        the least and the largest value of each column of a group."""
         footer, tail = self._footer(name)
         groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
         digest = hashlib.sha256(f"{self.objects.reader(name).size} ".encode() + tail).hexdigest()
-        columns = footer.schema.to_arrow_schema().names
-        return columns, [(group.num_rows, group.total_byte_size) for group in groups], digest
+        schema = footer.schema.to_arrow_schema()
+        return schema.names, number_types(schema), [(group.num_rows, group.total_byte_size) for group in groups], digest
 
     def _footer(self, name: str) -> tuple[Any, bytes]:
         """Returns the metadata of a file and their bytes. For its metadata, pyarrow accepts the end of a file as a
@@ -149,7 +288,7 @@ class Parquet(Files):
         if table is None:
             table = self._read_group(shard, shard_name)
             self._tables.keep(shard, table, table.nbytes)
-        return list(table_rows(table.slice(begin, end - begin), shard_name, begin))
+        return table_rows(table.slice(begin, end - begin), shard_name, begin)
 
     def _read_group(self, shard: int, shard_name: str) -> Any:
         name, group = self._groups[shard]
@@ -157,9 +296,15 @@ class Parquet(Files):
         if footer is None:
             footer, tail = self._footer(name)
             self._footers.keep(name, footer, 4 * len(tail))
-        with self.objects.file(name) as stream:
+        ranges = _chunk_ranges(footer.row_group(group), self.columns)
+        with _FetchedFile(self.objects.reader(name), ranges) as stream:
             try:
-                return _parquet().ParquetFile(stream, metadata=footer).read_row_group(group, columns=self.columns)
+                # A page without a checksum passes. No thread of Arrow gets the stream: it may still hold it when Python
+                # ends, and a thread that then waits for the interpreter ends the process with SIGABRT.
+                file = _parquet().ParquetFile(
+                    stream, metadata=footer, pre_buffer=False, page_checksum_verification=True
+                )
+                return file.read_row_group(group, columns=self.columns, use_threads=False)
             except (arrow().ArrowInvalid, OSError) as error:
                 if isinstance(error, OSError) and (error.errno is not None or isinstance(error, _core.CorruptionError)):
                     raise
@@ -267,6 +412,7 @@ class Arrow(Files):
         except pyarrow.ArrowInvalid as error:
             raise _core.CorruptionError(f"{name}: {error}") from error
         self._check_columns(name, table.column_names)
+        self._check_types(name, number_types(table.schema))
         return table if self.columns is None else table.select(self.columns)
 
     def total_bytes(self) -> int:
@@ -281,6 +427,7 @@ class Arrow(Files):
                 data = self.objects.read(self.files[shard], begin, end)
                 schema = arrow().ipc.read_schema(arrow().py_buffer(data))
                 self._check_columns(self.files[shard], schema.names)
+                self._check_types(self.files[shard], number_types(schema))
                 self._schemas[shard] = schema
             return self._schemas[shard]
 
@@ -301,7 +448,7 @@ class Arrow(Files):
         name = self.shards()[shard][0]
         table = self._tables[shard]
         if table is not None:
-            return list(table_rows(table.slice(begin, end - begin), name, begin))
+            return table_rows(table.slice(begin, end - begin), name, begin)
         rows: list[Mapping[str, Any] | Exception] = []
         first = 0
         for number, (_, _, count) in enumerate(self._places[shard]):

@@ -39,16 +39,20 @@ void print_check(const Shard& shard, const ShardCheck& check, Output& out) {
                   {"ok", check.damage.empty()},
                   {"index", check.indexed},
                   {"samples", check.samples},
-                  {"links", check.links},
+                  {"links", check.skipped.links},
+                  {"unnamed", check.skipped.unnamed},
                   {"bytes", check.bytes}});
 }
 
 void print_check_summary(const std::vector<ShardCheck>& checks, Output& out) {
-  int64_t samples = 0, bytes = 0, damaged = 0, without_index = 0, links = 0;
+  int64_t samples = 0, bytes = 0, damaged = 0, without_index = 0;
+  formats::TarSkipped skipped;
   for (const ShardCheck& check : checks) {
     samples += check.samples;
     bytes += check.bytes;
-    links += check.links;
+    skipped.links += check.skipped.links;
+    skipped.unnamed += check.skipped.unnamed;
+    if (skipped.first_unnamed.empty()) skipped.first_unnamed = check.skipped.first_unnamed;
     damaged += check.damage.empty() ? 0 : 1;
     without_index += check.indexed || !check.damage.empty() ? 0 : 1;
   }
@@ -59,7 +63,7 @@ void print_check_summary(const std::vector<ShardCheck>& checks, Output& out) {
         "(millrace shards index)\n",
         counted(without_index, "shard"));
   }
-  text += links_text(links);
+  text += skipped_text(skipped);
   text +=
       fmt::format("{}, {}, {}: {}\n", counted(static_cast<int64_t>(checks.size()), "shard"), counted(samples, "sample"),
                   format_bytes(bytes), damaged == 0 ? "no damage found" : fmt::format("{} damaged", damaged));
@@ -68,7 +72,8 @@ void print_check_summary(const std::vector<ShardCheck>& checks, Output& out) {
              {"damaged", damaged},
              {"without_index", without_index},
              {"samples", samples},
-             {"links", links},
+             {"links", skipped.links},
+             {"unnamed", skipped.unnamed},
              {"bytes", bytes}},
             text);
 }

@@ -56,11 +56,11 @@ Result<formats::ShardIndex> index_bin(const Shard& shard, const RandomReader& re
 }
 
 Result<formats::ShardIndex> build_index(const Shard& shard, const IndexArgs& args, Context& context, Progress& progress,
-                                        int64_t& links) {
+                                        formats::TarSkipped& skipped) {
   ASSIGN_OR_RETURN(const auto reader, open_watched(shard, context.stop, progress));
   const bool is_bin = shard.location.key.ends_with(".bin");
   ASSIGN_OR_RETURN(formats::ShardIndex index,
-                   is_bin ? index_bin(shard, *reader, args) : formats::index_shard(*reader, "", &links));
+                   is_bin ? index_bin(shard, *reader, args) : formats::index_shard(*reader, "", &skipped));
   const Location at = index_location(shard);
   RETURN_IF_ERROR(write_object(*at.storage, at.key, formats::serialize_shard_index(index)));
   return index;
@@ -78,8 +78,8 @@ Status index_one(const Shard& shard, const IndexArgs& args, Context& context, Pr
     context.out.print({{"type", "index"}, {"url", url}, {"dry_run", true}}, fmt::format("would build {}\n", url));
     return {};
   }
-  int64_t links = 0;
-  ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, args, context, progress, links));
+  formats::TarSkipped skipped;
+  ASSIGN_OR_RETURN(const formats::ShardIndex index, build_index(shard, args, context, progress, skipped));
   context.out.print_done(
       {{"type", "index"},
        {"url", url},
@@ -87,9 +87,10 @@ Status index_one(const Shard& shard, const IndexArgs& args, Context& context, Pr
        {"samples", index.samples()},
        {"tokens", index.tokens_known() ? Json(index.total_tokens()) : Json(nullptr)},
        {"ids_field", index.ids_field},
-       {"links", links}},
+       {"links", skipped.links},
+       {"unnamed", skipped.unnamed}},
       fmt::format("built {}: {}, {} tokens\n{}", url, counted(index.samples(), "sample"),
-                  index.tokens_known() ? format_count(index.total_tokens()) : "unknown", links_text(links)));
+                  index.tokens_known() ? format_count(index.total_tokens()) : "unknown", skipped_text(skipped)));
   return {};
 }
 

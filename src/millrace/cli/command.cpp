@@ -124,12 +124,21 @@ CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::
       ->option_text(CLI::detail::join(choices, "|"));
 }
 
-std::string links_text(int64_t links) {
-  if (links == 0) return {};
-  return fmt::format(
-      "{} in the archives hold no data and are passed over: samples that are only links are missing, and others lack "
-      "these fields (pack with `tar -h --hard-dereference`)\n",
-      counted(links, "link"));
+std::string skipped_text(const formats::TarSkipped& skipped) {
+  std::string text;
+  if (skipped.links > 0) {
+    text = fmt::format(
+        "{} in the archives hold no data and are passed over: samples that are only links are missing, and others lack "
+        "these fields (pack with `tar -h --hard-dereference`)\n",
+        counted(skipped.links, "link"));
+  }
+  if (skipped.unnamed > 0) {
+    text += fmt::format(
+        "{} in the archives have no dot in their names and are passed over, because a sample's key ends at the first "
+        "dot; the first is {} (give them an extension, such as NAME.bin)\n",
+        counted(skipped.unnamed, "file"), skipped.first_unnamed);
+  }
+  return text;
 }
 
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls) {

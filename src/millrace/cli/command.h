@@ -15,6 +15,7 @@
 #include "millrace/base/status.h"
 #include "millrace/cli/output.h"
 #include "millrace/formats/documents.h"
+#include "millrace/formats/tar.h"
 #include "millrace/storage/url_options.h"
 
 namespace millrace::cli {
@@ -120,8 +121,9 @@ void add_size_flag(CLI::App& app, const std::string& flag, int64_t& bytes, const
 // Adds a flag whose value is one of a few words. Completion and help list them.
 CLI::Option* add_choice_flag(CLI::App& app, const std::string& flag, const std::vector<std::string>& choices,
                              const std::function<void(const std::string&)>& set, const std::string& description);
-// Returns the note of `shards index` and `shards check` about links in tars; empty if there are none.
-std::string links_text(int64_t links);
+// Returns the note of `shards index` and `shards check` about members of tars that belong to no sample; empty if there
+// are none.
+std::string skipped_text(const formats::TarSkipped& skipped);
 
 // Adds the arguments URL...: shards as find_shards takes them.
 void add_shard_arguments(CLI::App& app, std::vector<std::string>& urls);

@@ -196,10 +196,11 @@ void add_row(const SampleExtent& sample, std::span<const std::byte> extent, uint
 }
 
 // Adds the samples one after the other; behind an error those before it are there.
-Status add_any_samples(const RandomReader& shard, HashedShard& bytes, ShardIndex& index) {
+Status add_any_samples(const RandomReader& shard, HashedShard& bytes, ShardIndex& index, TarSkipped* skipped) {
   SampleReader samples(shard, FieldSets::kAny);
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<SampleExtent> sample, samples.next());
+    if (skipped != nullptr && !sample) *skipped = samples.skipped();
     if (!sample) return {};
     ASSIGN_OR_RETURN(const auto extent, bytes.extent(sample->begin, sample->end));
     add_row(*sample, extent, kUnknownTokens, index);
@@ -207,13 +208,13 @@ Status add_any_samples(const RandomReader& shard, HashedShard& bytes, ShardIndex
 }
 
 // The same, with their ids counted in the field that `index` names, or in one that is found.
-Status add_samples(const RandomReader& shard, HashedShard& bytes, ShardIndex& index, int64_t* links) {
+Status add_samples(const RandomReader& shard, HashedShard& bytes, ShardIndex& index, TarSkipped* skipped) {
   const std::string asked_field = index.ids_field;
   SampleReader samples(shard);
   std::vector<uint32_t> ids;
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<SampleExtent> sample, samples.next());
-    if (links != nullptr) *links = samples.links();
+    if (skipped != nullptr && !sample) *skipped = samples.skipped();
     if (!sample) return {};
     if (index.samples() == 0) {
       ASSIGN_OR_RETURN(index.ids_field, choose_ids_field(sample->fields, asked_field, shard.name()));
@@ -243,18 +244,18 @@ Result<ShardIndex> begin_index(const RandomReader& shard, std::string_view asked
 
 }  // namespace
 
-Result<ShardIndex> index_any_shard(const RandomReader& shard) {
+Result<ShardIndex> index_any_shard(const RandomReader& shard, TarSkipped* skipped) {
   ASSIGN_OR_RETURN(ShardIndex index, begin_index(shard, {}));
   HashedShard bytes(shard);
-  RETURN_IF_ERROR(add_any_samples(shard, bytes, index));
+  RETURN_IF_ERROR(add_any_samples(shard, bytes, index, skipped));
   ASSIGN_OR_RETURN(index.shard_hash, bytes.finish());
   return index;
 }
 
-Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked_field, int64_t* links) {
+Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked_field, TarSkipped* skipped) {
   ASSIGN_OR_RETURN(ShardIndex index, begin_index(shard, asked_field));
   HashedShard bytes(shard);
-  RETURN_IF_ERROR(add_samples(shard, bytes, index, links));
+  RETURN_IF_ERROR(add_samples(shard, bytes, index, skipped));
   ASSIGN_OR_RETURN(index.shard_hash, bytes.finish());
   return index;
 }
@@ -263,8 +264,8 @@ Result<SoundPart> index_sound_part(const RandomReader& shard, bool counts_ids, s
   SoundPart part;
   ASSIGN_OR_RETURN(part.index, begin_index(shard, counts_ids ? asked_field : std::string_view()));
   HashedShard bytes(shard);
-  const Status added =
-      counts_ids ? add_samples(shard, bytes, part.index, nullptr) : add_any_samples(shard, bytes, part.index);
+  const Status added = counts_ids ? add_samples(shard, bytes, part.index, &part.skipped)
+                                  : add_any_samples(shard, bytes, part.index, &part.skipped);
   if (!added && added.error().code() != ErrorCode::kCorruption) return tl::unexpected(added.error());
   if (!added) part.damage = added.error();
   ASSIGN_OR_RETURN(part.index.shard_hash, bytes.finish());

@@ -16,6 +16,7 @@
 #include "millrace/base/hash/hash.h"
 #include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
+#include "millrace/formats/tar.h"
 
 namespace millrace::formats {
 
@@ -82,13 +83,13 @@ using VisitValues = std::function<Status(std::span<const std::byte> values)>;
 
 // Reads a whole shard and builds its index. `asked_field` (upper or lower case) names the field whose ids are counted.
 // Empty: the first that exists of "token_ids.npy", "token_ids.json", "input_ids.npy", "input_ids.json", else none.
-// `links` receives the number of links in the archive.
+// `skipped` receives what the archive has that belongs to no sample.
 // Errors: those of SampleReader and of the ids; invalid_argument (no such field, or a field that is neither .npy nor
 // .json).
 [[nodiscard]] Result<ShardIndex> index_shard(const RandomReader& shard, std::string_view asked_field = {},
-                                             int64_t* links = nullptr);
+                                             TarSkipped* skipped = nullptr);
 // Does the same for samples of any kind: their fields may differ, and no ids are counted.
-[[nodiscard]] Result<ShardIndex> index_any_shard(const RandomReader& shard);
+[[nodiscard]] Result<ShardIndex> index_any_shard(const RandomReader& shard, TarSkipped* skipped = nullptr);
 
 // Checks the extents of rows. The first row is number `first` of the shard, and the sample before it ends at byte
 // `end`. Errors: corruption (extents that overlap, leave the shard or do not fit `kind`). `source` is for messages.

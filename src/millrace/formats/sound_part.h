@@ -18,6 +18,7 @@ namespace millrace::formats {
 struct SoundPart {
   ShardIndex index;
   std::optional<Error> damage;  // nullopt: the shard is whole
+  TarSkipped skipped;
 };
 [[nodiscard]] Result<SoundPart> index_sound_part(const RandomReader& shard, bool counts_ids,
                                                  std::string_view asked_field = {});

@@ -17,6 +17,12 @@ constexpr int64_t kWindowMin = 64 << 10;  // after a jump over a large payload: 
 constexpr int64_t kWindowMax = 1 << 20;   // doubled up to here while members lie close together
 constexpr int64_t kLargeGap = 256 << 10;  // a jump this far past the window is not worth reading through
 
+// webdataset's own notes are in such folders and files, and no sample is meant.
+bool is_note(std::string_view name) {
+  const std::string_view first = name.substr(0, name.find('/'));
+  return first.size() >= 4 && first.starts_with("__") && first.ends_with("__");
+}
+
 }  // namespace
 
 TarReader::TarReader(const RandomReader& archive) : archive_(archive) {}
@@ -53,19 +59,22 @@ Result<std::optional<TarMember>> TarReader::next() {
     }
     at_ = found.end;
     if (found.kind == tar::BlockKind::kOther) {
-      links_ += found.type == '1' || found.type == '2' ? 1 : 0;
+      skipped_.links += found.type == '1' || found.type == '2' ? 1 : 0;
       continue;
     }
     if (found.name.data() != name.data()) name = found.name;
+    if (name.find('.', name.rfind('/') + 1) == std::string::npos && !is_note(name)) {  // npos + 1 is 0
+      if (skipped_.unnamed++ == 0) skipped_.first_unnamed = name;
+    }
     return TarMember{std::move(name), found.begin, found.data, found.size, found.end};
   }
 }
 
-Result<int64_t> count_links(const RandomReader& archive) {
+Result<TarSkipped> count_skipped(const RandomReader& archive) {
   TarReader reader(archive);
   for (;;) {
     ASSIGN_OR_RETURN(const auto member, reader.next());
-    if (!member) return reader.links();
+    if (!member) return reader.skipped();
   }
 }
 
@@ -111,8 +120,7 @@ std::string field_name(std::string_view name) {
 }
 
 std::optional<SampleName> split_sample_name(std::string_view member_name) {
-  const std::string_view first = member_name.substr(0, member_name.find('/'));
-  if (first.size() >= 4 && first.starts_with("__") && first.ends_with("__")) return std::nullopt;
+  if (is_note(member_name)) return std::nullopt;
   const size_t slash = member_name.rfind('/');
   const size_t base = slash == std::string_view::npos ? 0 : slash + 1;
   const size_t dot = member_name.find('.', base);

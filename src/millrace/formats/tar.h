@@ -29,6 +29,13 @@ struct TarMember {
   int64_t end = 0;   // first byte after the padding
 };
 
+// Members that belong to no sample although a user may expect them to. webdataset passes over them without a word.
+struct TarSkipped {
+  int64_t links = 0;          // hard and symbolic links; they hold no data
+  int64_t unnamed = 0;        // files without a dot in the last part of their name, so without a key and a field
+  std::string first_unnamed;  // the first of them
+};
+
 // Walks an archive member by member through a window. Does not read payloads.
 class TarReader {
  public:
@@ -38,8 +45,8 @@ class TarReader {
   // Returns the next member; nullopt after the last one, if the end-of-archive blocks are there and only zeros follow.
   // Errors: corruption, unsupported (sparse, multi-volume), those of read_at.
   [[nodiscard]] Result<std::optional<TarMember>> next();
-  // Returns the number of hard and symbolic links skipped so far. They hold no data.
-  int64_t links() const { return links_; }
+  // Returns what the members so far have that belongs to no sample.
+  const TarSkipped& skipped() const { return skipped_; }
 
  private:
   [[nodiscard]] Status fill(int64_t offset, int64_t size);
@@ -49,11 +56,11 @@ class TarReader {
   std::vector<std::byte> window_;
   int64_t window_begin_ = 0;
   int64_t at_ = 0;
-  int64_t links_ = 0;
+  TarSkipped skipped_;
 };
 
-// Counts the hard and symbolic links of a whole archive. Errors: those of TarReader::next.
-[[nodiscard]] Result<int64_t> count_links(const RandomReader& archive);
+// Returns what a whole archive has that belongs to no sample. Errors: those of TarReader::next.
+[[nodiscard]] Result<TarSkipped> count_skipped(const RandomReader& archive);
 
 // One member in memory that holds consecutive whole members (a sample's extent). Its members are views into that
 // memory.
@@ -103,8 +110,8 @@ class SampleReader {
   // Returns the next sample; nullopt after the last one, if the whole archive is sound. After an error of read_at the
   // call may be repeated without loss. Errors: those of TarReader::next, corruption as above.
   [[nodiscard]] Result<std::optional<SampleExtent>> next();
-  // Returns TarReader::links().
-  int64_t links() const { return reader_.links(); }
+  // Returns TarReader::skipped().
+  const TarSkipped& skipped() const { return reader_.skipped(); }
 
  private:
   [[nodiscard]] Status add(SampleName name);  // moves pending_ into sample_

@@ -271,7 +271,7 @@ TEST(TarReader, RefusesWhatItDoesNotUnderstand) {
               HasSubstr("GNU.sparse.major"));
   EXPECT_THAT(refused(raw_member("x", 'g', pax_record("path", "p")) + member("a.txt", "")),
               HasSubstr("'path' for all"));
-  EXPECT_THAT(refused(raw_member("label", 'V', "")), HasSubstr("0x56"));
+  EXPECT_THAT(refused(raw_member("dump", 'D', "")), HasSubstr("0x44"));
   EXPECT_THAT(refused(raw_member("p", 'x', std::string((1 << 20) + 1, 'x'))), HasSubstr("1048577 bytes"));
   EXPECT_THAT(refused("\x1f\x8b" + std::string(600, 'x')), HasSubstr("gzip"));
   EXPECT_THAT(refused("\x28\xb5\x2f\xfd" + std::string(600, 'x')), HasSubstr("zstd"));

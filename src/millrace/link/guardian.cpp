@@ -130,6 +130,7 @@ class Guardian {
  private:
   struct Waiting {
     Descriptor file;
+    int process = 0;
     bool is_sent = false;
   };
   struct Peer {
@@ -209,6 +210,7 @@ class Guardian {
         server_ = socket;
         is_left_ = false;
         patient_until_.reset();
+        let_server_through();
         for (auto& [id, each] : waiting_) each.is_sent = false;
         if (!send_message(socket, {.kind = GuardMessage::kGroup}, group_.get())) return lose(socket);
         return send_waiting();
@@ -266,13 +268,27 @@ class Guardian {
     send_waiting();
   }
 
+  bool is_of_server(int process) const { return server_ >= 0 && peers_.at(server_).process == process; }
+
+  // Lets go on what the process that fills has open(2)ed while no guardian knew it, because the one before had died. A
+  // fill that waits for itself would keep its file, and everybody who opens that, waiting for ever.
+  void let_server_through() {
+    for (auto each = waiting_.begin(); each != waiting_.end();) {
+      if (!is_of_server(each->second.process)) {
+        ++each;
+        continue;
+      }
+      answer(each->second.file.get(), 0);
+      each = waiting_.erase(each);
+    }
+  }
+
   void take_open(Descriptor file, int process) {
     // Who fills a file opens it, too.
-    const bool is_ours = server_ >= 0 && peers_.at(server_).process == process;
-    if (is_ours || process == ::getpid() || !read_guarded_stub(file.get())) return answer(file.get(), 0);
+    if (is_of_server(process) || process == ::getpid() || !read_guarded_stub(file.get())) return answer(file.get(), 0);
     if (is_left_) return answer(file.get(), EIO);
     if (server_ < 0 && !patient_until_) patient_until_ = Clock::now() + options_.patience;
-    waiting_.emplace(++last_id_, Waiting{std::move(file)});
+    waiting_.emplace(++last_id_, Waiting{.file = std::move(file), .process = process});
   }
 
   void send_waiting() {

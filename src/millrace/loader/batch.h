@@ -40,6 +40,7 @@ struct Batch {
     std::string dtype;
     std::vector<int64_t> shape;
     std::vector<int64_t> lengths;  // length of each row, when rows were padded
+    std::vector<uint8_t> mask;     // with FieldSpec::with_mask: 1 for a row that has a number, 0 for a null or padding
     std::vector<Item> items;       // value of each row; kList only
     std::byte* data = nullptr;
     std::shared_ptr<void> memory;  // keeps `data` alive

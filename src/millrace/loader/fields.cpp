@@ -17,6 +17,7 @@
 #include "millrace/formats/byte_stream.h"
 #include "millrace/formats/npy.h"
 #include "millrace/formats/npz.h"
+#include "millrace/loader/detail/numbers.h"
 
 namespace millrace::loader {
 
@@ -26,6 +27,7 @@ constexpr std::pair<std::string_view, FieldKind> kKinds[] = {
     {"bytes", FieldKind::kBytes},   {"text", FieldKind::kText}, {"integer", FieldKind::kInteger},
     {"image", FieldKind::kImage},   {"npy", FieldKind::kNpy},   {"raw", FieldKind::kRaw},
     {"tokens", FieldKind::kTokens}, {"json", FieldKind::kJson}, {"npz", FieldKind::kNpz},
+    {"number", FieldKind::kNumber},
 };
 
 constexpr std::pair<std::string_view, FieldKind> kExtensions[] = {
@@ -206,7 +208,8 @@ Status check_fields(const SampleFields& fields) {
       if (spec.batch == FieldBatch::kPad) return refuse("pictures are resized (fit='pad'), stacked or kept as a list");
     }
     if (spec.kind == FieldKind::kTokens && !spec.tokenize) return refuse("a tokenizer is missing");
-    if (spec.kind != FieldKind::kRaw) continue;
+    const bool is_converted = spec.kind == FieldKind::kNumber || spec.kind == FieldKind::kNpy;
+    if (spec.kind != FieldKind::kRaw && !(is_converted && !spec.dtype.empty())) continue;
     if (!dtype_bytes(spec.dtype)) return refuse(fmt::format("'{}' is no dtype of a fixed size", spec.dtype));
     if (std::ranges::count(spec.shape, -1) > 1 ||
         std::ranges::any_of(spec.shape, [](int64_t side) { return side < -1 || side == 0; })) {
@@ -276,8 +279,12 @@ Result<Value> decode_field(const FieldSpec& spec, std::span<const std::byte> dat
       return decode_integer(data, where);
     case FieldKind::kImage:
       return decode_image(spec, data, where);
-    case FieldKind::kNpy:
-      return decode_npy(data, where);
+    case FieldKind::kNumber:
+      return to_number(spec, Value{.form = Value::Form::kText, .data = data}, where);
+    case FieldKind::kNpy: {
+      ASSIGN_OR_RETURN(Value value, decode_npy(data, where));
+      return to_array(spec, std::move(value), where);
+    }
     case FieldKind::kRaw:
       return decode_raw(spec, data, where);
     case FieldKind::kTokens:
@@ -294,6 +301,15 @@ Result<Value> decode_field(const FieldSpec& spec, std::span<const std::byte> dat
 
 Result<Value> convert_value(const FieldSpec& spec, Value value, std::string_view where) {
   using Form = Value::Form;
+  const bool has_nulls = !value.nulls.empty() || (value.form == Form::kNothing && !value.dtype.empty());
+  if (spec.kind == FieldKind::kNumber && (spec.is_required || spec.fill || spec.with_mask)) {
+    return to_number(spec, value, where);
+  }
+  if (value.form == Form::kNothing && !spec.is_required) return Value{.form = Form::kNothing};
+  if (has_nulls && spec.kind != FieldKind::kNpy) {
+    return unexpected_null(where, value.dtype, value.is_array());
+  }
+  if (value.form == Form::kNothing && has_nulls) return unexpected_null(where, value.dtype, true);
   if (value.form == Form::kNothing || spec.kind == FieldKind::kBytes) return value;
   const bool is_text = value.form == Form::kText || value.form == Form::kBytes;
   switch (spec.kind) {
@@ -310,7 +326,12 @@ Result<Value> convert_value(const FieldSpec& spec, Value value, std::string_view
     case FieldKind::kImage:
       if (value.form == Form::kBytes) return decode_field(spec, value.data, where);
       break;
+    case FieldKind::kNumber:
+      return to_number(spec, value, where);
     case FieldKind::kNpy:
+      if (value.is_array() || value.form == Form::kJson) return to_array(spec, std::move(value), where);
+      if (value.form == Form::kBytes) return decode_field(spec, value.data, where);
+      break;
     case FieldKind::kRaw:
       if (value.is_array()) return value;
       if (value.form == Form::kBytes) return decode_field(spec, value.data, where);

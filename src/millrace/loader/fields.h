@@ -23,6 +23,7 @@ enum class FieldKind {
   kBytes,    // anything
   kText,     // UTF-8
   kInteger,  // decimal digits, such as a class
+  kNumber,   // a number of a dtype, with a rule for nulls
   kImage,    // JPEG, PNG or WebP
   kNpy,      // an array with its dtype and shape
   kRaw,      // an array whose dtype and shape are known
@@ -50,13 +51,18 @@ struct FieldSpec {
   bool is_required = true;  // a sample without it is damaged; false: the field is a list with gaps
   FieldBatch batch = FieldBatch::kStack;
   double pad_value = 0;
+  std::optional<double> fill;   // value of a null number (kNumber, kNpy); nullopt: a null is an error
+  bool with_mask = false;       // kNumber only: Batch::Column::mask says which rows have a number
   int64_t length = 0;           // length of padded rows; longer rows are cut; 0: the batch's longest row
   images::DecodeOptions image;  // kImage only
   bool channels_first = false;  // kImage only: [channels, height, width]
   bool as_float = false;        // kImage only: float32, 0 to 1
-  std::string dtype;            // kRaw only, in NumPy's spelling: "<f4"
-  std::vector<int64_t> shape;   // kRaw only; one side may be -1: computed from the size
-  Tokenize tokenize;            // kTokens only
+  // In NumPy's spelling: "<f4". kRaw: the dtype of the bytes. kNumber, kNpy: numbers are converted to it; empty: the
+  // stored dtype is kept.
+  std::string dtype;
+  // kRaw: one side may be -1, computed from the size. kNpy: sides of -1 may have any size; empty: any shape.
+  std::vector<int64_t> shape;
+  Tokenize tokenize;  // kTokens only
 };
 
 // The fields to read from each sample. Without specs all fields are read, each decoded by its extension.
@@ -84,12 +90,13 @@ struct Value {
     kText,     // UTF-8
     kJson,     // UTF-8
     kArray,    // `dtype` and `shape` describe it
-    kNothing,  // the sample has no value here
+    kNothing,  // the sample has no value here; with a dtype: a null in a column of numbers, or of arrays of them
   };
   Form form = Form::kBytes;
   std::string dtype;  // in NumPy's spelling: "|u1", "<f4"
   std::vector<int64_t> shape;
   bool fortran_order = false;
+  std::span<const std::byte> nulls;  // kArray: 1 for each item that is a null, else 0; empty: no item is
   std::span<const std::byte> data;
   std::shared_ptr<const void> memory;  // keeps `data` alive; null: `data` points into the caller's bytes
 
@@ -107,8 +114,9 @@ inline bool is_gzip(std::string_view field) {
 // Returns the unpacked bytes of a gzip field. Errors: corruption; resource_exhausted (more than 1 GiB).
 [[nodiscard]] Result<std::shared_ptr<const std::vector<std::byte>>> unpack_field(std::span<const std::byte> data,
                                                                                  std::string_view where);
-// Converts a value that states its own form to the form of `spec`; kBytes leaves it as it is. Errors: invalid_argument
-// (the value cannot be converted to FieldSpec::kind).
+// Converts a value that states its own form to the form of `spec`; kBytes leaves it as it is. A null of an optional
+// field becomes kNothing without a dtype. Errors: invalid_argument (the value cannot be converted to FieldSpec::kind,
+// or exactly to an integer dtype; a null without a rule for nulls).
 [[nodiscard]] Result<Value> convert_value(const FieldSpec& spec, Value value, std::string_view where);
 
 // Returns the bytes of one item of a dtype of fixed size: 4 for "<f4". nullopt: the dtype has no fixed size.

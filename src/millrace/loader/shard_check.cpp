@@ -30,7 +30,7 @@ Status check_structure(const RandomReader& reader, ShardCheck& result) {
   formats::SampleReader samples(reader);
   for (;; ++result.samples) {
     ASSIGN_OR_RETURN(const std::optional<formats::SampleExtent> sample, samples.next());
-    result.links = samples.links();
+    result.skipped = samples.skipped();
     if (!sample) return {};
   }
 }
@@ -78,9 +78,9 @@ Status check_indexed(const Shard& shard, const RandomReader& reader, const Rando
     result.damage.push_back(idx.error());
   }
   RETURN_IF_ERROR(formats::check_shard(reader, pages, index_file));
-  // Links lie between the samples, and `prepare` writes none.
+  // They lie between the samples, and `prepare` writes none.
   if (shard.entry || pages.facts().kind != formats::SampleExtentKind::kMembers) return {};
-  ASSIGN_OR_RETURN(result.links, formats::count_links(reader));
+  ASSIGN_OR_RETURN(result.skipped, formats::count_skipped(reader));
   return {};
 }
 

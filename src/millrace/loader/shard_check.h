@@ -10,6 +10,7 @@
 
 #include "millrace/base/io/io.h"
 #include "millrace/base/status.h"
+#include "millrace/formats/tar.h"
 #include "millrace/loader/shard_set.h"
 
 namespace millrace::loader {
@@ -20,7 +21,7 @@ struct ShardCheck {
   bool indexed = false;          // false: no index, so only the structure was checked
   int64_t samples = 0;
   int64_t bytes = 0;
-  int64_t links = 0;  // hard and symbolic links in the archive; they have no data and belong to no sample
+  formats::TarSkipped skipped;
 };
 
 // Checks the shard's file through `reader`.

@@ -376,9 +376,15 @@ class ShardSource final : public order::SampleSource, order::SampleLengths {
       tell_of_building(*reader);
       const StoppableReader stoppable(reader, stop_);
       if (!options_.keeps_sound_parts) {
-        return options_.needs_ids ? formats::index_shard(stoppable, field_) : formats::index_any_shard(stoppable);
+        formats::TarSkipped skipped;
+        ASSIGN_OR_RETURN(formats::ShardIndex index, options_.needs_ids
+                                                        ? formats::index_shard(stoppable, field_, &skipped)
+                                                        : formats::index_any_shard(stoppable, &skipped));
+        tell_of_unnamed(*reader, skipped);
+        return index;
       }
       ASSIGN_OR_RETURN(part, formats::index_sound_part(stoppable, options_.needs_ids, field_));
+      tell_of_unnamed(*reader, part.skipped);
       if (part.damage) return tl::unexpected(*part.damage);  // so that nobody takes it for the index of the whole
       return std::move(part.index);
     };
@@ -417,6 +423,13 @@ class ShardSource final : public order::SampleSource, order::SampleLengths {
   }
 
   // One line for the set, whatever it has of them.
+  void tell_of_unnamed(const RandomReader& shard, const formats::TarSkipped& skipped) {
+    if (skipped.unnamed == 0 || is_unnamed_told_.exchange(true)) return;
+    log(LogLevel::kWarning,
+        "{}: {} files have no dot in their names, so they belong to no sample and are passed over; the first is {} "
+        "(`millrace shards check` counts those of all shards)",
+        shard.name(), skipped.unnamed, skipped.first_unnamed);
+  }
   void tell_of_building(const RandomReader& shard) {
     if (is_building_told_.exchange(true)) return;
     log(LogLevel::kWarning, "{}: no index beside it; reading its {} to build one{} (`millrace shards index` keeps it)",
@@ -435,6 +448,7 @@ class ShardSource final : public order::SampleSource, order::SampleLengths {
   Metrics& metrics_;
   const std::optional<IndexFolder> index_folder_ = IndexFolder::of_user();
   std::atomic<bool> is_building_told_{false};
+  std::atomic<bool> is_unnamed_told_{false};
   Executor openers_;
   IndexCache indexes_;
   Mutex mutex_;

@@ -6,6 +6,8 @@
 //   b  bytes          t  UTF-8          j  JSON          n  nothing: the row has no value here
 //   a  an array: the length of its dtype, the dtype as NumPy has it, the number of dimensions (a byte each), its sides
 //      (int64, little-endian), and its items in C order
+//   h  an array with holes: the same, and then a byte per item, which is 1 where the item is a null
+//   v  a null in a column of numbers or of arrays of numbers: the dtype
 //
 // Pure functions; thread-safe.
 

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <utility>
 
+#include "millrace/formats/json_columns.h"
 #include "millrace/loader/row_source.h"
 #include "millrace/storage/glob.h"
 
@@ -114,6 +115,31 @@ std::vector<std::string> find_files(const std::vector<std::string>& patterns) {
 
 }  // namespace
 
+namespace {
+
+// Adds whole lines and returns those that Python must read: those that are not plain JSON objects.
+nb::list add_json_lines(formats::JsonColumns& columns, const nb::bytes& lines) {
+  std::vector<std::string> unread;
+  {
+    const std::string_view text(lines.c_str(), lines.size());
+    const nb::gil_scoped_release release;
+    columns.add(text, [&](std::string_view line) { unread.emplace_back(line); });
+  }
+  nb::list out;
+  for (const std::string& line : unread) out.append(nb::bytes(line.data(), line.size()));
+  return out;
+}
+
+nb::dict json_columns(const formats::JsonColumns& columns) {
+  nb::dict out;
+  for (const auto& [name, column] : columns.columns()) {
+    out[nb::str(name.data(), name.size())] = nb::make_tuple(column.kinds, column.rows);
+  }
+  return out;
+}
+
+}  // namespace
+
 loader::OpenSource open_rows(nb::handle rows) {
   if (rows.is_none()) return {};
   return [rows](const loader::SourceContext& context) -> Result<std::unique_ptr<order::SampleSource>> {
@@ -124,6 +150,16 @@ loader::OpenSource open_rows(nb::handle rows) {
 }
 
 void register_rows(nb::module_& m) {
+  nb::class_<formats::JsonColumns>(m, "JsonColumns",
+                                   "The kinds of values in the columns of JSON lines (formats/json_columns.h).")
+      .def(nb::init<>())
+      .def("add", &add_json_lines, nb::arg("lines"), nb::sig("def add(self, lines: bytes) -> list[bytes]"),
+           "Adds whole lines. Returns the lines that are not plain JSON objects.")
+      .def_prop_ro("rows", &formats::JsonColumns::rows, "The number of lines that were read.")
+      .def(
+          "columns", &json_columns, nb::sig("def columns(self) -> dict[str, tuple[int, int]]"),
+          "A set of kinds (1: null, 2: bool, 4: integer, 8: float, 16: other, 32: an integer of 19 digits or more) and "
+          "the number of rows, for each column.");
   m.def("find_files", &find_files, nb::arg("patterns"),
         "The files that braces and wildcards name, in byte order. Raises FileNotFoundError.");
 }

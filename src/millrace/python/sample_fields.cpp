@@ -34,6 +34,8 @@ loader::FieldSpec parse_spec(const nb::dict& spec) {
   field.batch = unwrap(loader::parse_field_batch(entry<std::string>(spec, "batch", "stack")));
   field.pad_value = entry(spec, "pad_value", 0.0);
   field.length = entry<int64_t>(spec, "length", 0);
+  if (spec.contains("fill")) field.fill = nb::cast<double>(spec["fill"]);
+  field.with_mask = entry(spec, "mask", false);
   field.image.colour = unwrap(images::parse_colour(entry<std::string>(spec, "colour", "rgb")));
   field.image.fit = unwrap(images::parse_fit(entry<std::string>(spec, "fit", "crop")));
   field.image.height = entry<int64_t>(spec, "height", 0);
@@ -132,6 +134,10 @@ void add_columns(const loader::Batch& batch, nb::dict& out) {
     for (const int64_t side : column.shape) bytes *= side;
     out[name] = array_of(column.data, bytes, column.dtype, column.shape, owner);
     if (!column.lengths.empty()) out[nb::str((column.name + "_lengths").c_str())] = to_array(column.lengths);
+    if (!column.mask.empty()) {
+      const nb::object mask = nb::cast(to_array(column.mask));
+      out[nb::str((column.name + "_mask").c_str())] = mask.attr("view")("bool");
+    }
   }
 }
 

@@ -81,6 +81,7 @@ Result<BlockKind> kind_of(char type, std::string_view name, const Where& where) 
     case '4':
     case '5':
     case '6':
+    case 'V':  // GNU's label of a volume
       return BlockKind::kOther;
     case 'x':
     case 'g':

@@ -126,14 +126,14 @@ Result<Plan> plan_of(const FieldSpec& spec, std::span<const Cell> cells) {
   }
   if (first == nullptr) {  // padding alone: what is known without a sample
     plan.dtype = spec.kind == FieldKind::kImage ? (spec.as_float ? "<f4" : "|u1")
-                 : spec.kind == FieldKind::kRaw ? spec.dtype
+                 : !spec.dtype.empty()          ? spec.dtype
                                                 : "<i8";
     if (spec.kind == FieldKind::kImage) {
       const int64_t h = spec.image.height, w = spec.image.width, c = static_cast<int64_t>(spec.image.colour);
       plan.row_shape = spec.channels_first ? std::vector{c, h, w} : std::vector{h, w, c};
       if (c == 1 && !spec.channels_first) plan.row_shape = {h, w};
     }
-    if (spec.kind == FieldKind::kRaw) plan.row_shape = spec.shape;
+    if (spec.kind == FieldKind::kRaw || spec.kind == FieldKind::kNpy) plan.row_shape = spec.shape;
     if (spec.batch == FieldBatch::kPad && plan.row_shape.empty()) plan.row_shape = {0};
     std::ranges::replace(plan.row_shape, -1, 0);
   }
@@ -156,8 +156,10 @@ Status lay_together(const FieldSpec& spec, std::span<const Cell> cells, const Ta
     const std::span<std::byte> out(column.data + static_cast<int64_t>(row) * plan.row_bytes,
                                    static_cast<size_t>(plan.row_bytes));
     const Value* const value = cells[row].value;
+    if (spec.with_mask) column.mask.push_back(value != nullptr && value->nulls.empty() ? 1 : 0);
     if (value == nullptr) {
-      fill(out, plan.dtype, plan.item, is_padded ? spec.pad_value : 0);
+      const bool is_gap = cells[row].sample != nullptr;  // else it is a row of padding
+      fill(out, plan.dtype, plan.item, is_padded ? spec.pad_value : is_gap ? spec.fill.value_or(0) : 0);
       if (is_padded) column.lengths.push_back(0);
       continue;
     }
@@ -204,20 +206,39 @@ Batch::Column list_of(const FieldSpec& spec, std::span<const Cell> cells, const 
   return column;
 }
 
-// Whether all cells have arrays of one dtype and shape.
-bool are_alike(std::span<const Cell> cells) {
-  if (cells.empty() || cells.front().value == nullptr || !cells.front().value->is_array()) return false;
-  return std::ranges::all_of(cells, [&](const Cell& cell) {
-    return cell.value != nullptr && cell.value->is_array() && cell.value->dtype == cells.front().value->dtype &&
-           cell.value->shape == cells.front().value->shape;
-  });
+bool is_number(const Value& value) {
+  return value.is_array() && std::string_view("biuf").find(value.dtype[1]) != std::string_view::npos;
+}
+
+// Returns whether all rows that are not padding have arrays of one dtype and shape. Errors: invalid_argument (numbers
+// of several dtypes: a batch whose type depended on the rows in it would be a trap).
+Result<bool> are_alike(const FieldSpec& spec, std::span<const Cell> cells) {
+  const Cell* first = nullptr;
+  bool alike = true;
+  for (const Cell& cell : cells) {
+    if (cell.sample == nullptr) continue;
+    if (cell.value == nullptr || !cell.value->is_array()) {
+      alike = false;
+      continue;
+    }
+    if (first == nullptr) first = &cell;
+    if (cell.value->dtype != first->value->dtype && is_number(*cell.value) && is_number(*first->value)) {
+      return differs(spec, *first, cell, "give the type: mr.number(dtype) or mr.array(dtype=...)");
+    }
+    alike = alike && cell.value->dtype == first->value->dtype && cell.value->shape == first->value->shape;
+  }
+  return alike && first != nullptr;
 }
 
 Status add_column(const FieldSpec& spec, std::span<const Cell> cells, const TakeMemory& take_memory, Batch& batch) {
   bool is_list = spec.kind == FieldKind::kText || spec.kind == FieldKind::kJson || spec.kind == FieldKind::kNpz ||
                  !spec.is_required || spec.batch == FieldBatch::kList;
   is_list = is_list || std::ranges::any_of(cells, [](const Cell& c) { return c.sample != nullptr && !c.value; });
-  if (spec.kind == FieldKind::kBytes && spec.batch != FieldBatch::kList) is_list = !are_alike(cells);
+  if (spec.kind == FieldKind::kNumber && (spec.fill || spec.with_mask)) is_list = false;
+  if (spec.kind == FieldKind::kBytes && spec.batch != FieldBatch::kList) {
+    ASSIGN_OR_RETURN(const bool alike, are_alike(spec, cells));
+    is_list = !alike;
+  }
   if (is_list) {
     batch.columns.push_back(list_of(spec, cells, take_memory));
     return {};
@@ -297,7 +318,7 @@ Result<DecodedSample> decode_sample(std::span<const std::byte> bytes, std::strin
     }
     const FieldSpec& spec = fields.specs[field.spec];
     ASSIGN_OR_RETURN(Value value, value_of(spec, field));
-    // Where nobody has said what a column is, it may have gaps.
+    // A column whose kind was not named may have gaps.
     if (value.form == Value::Form::kNothing && spec.kind != FieldKind::kBytes) continue;
     sample.bytes += std::ssize(value.data);
     sample.values[field.spec] = std::move(value);
